@@ -1,0 +1,42 @@
+# Everything starts here: `make train` and `make test` set up what they need.
+VENV ?= .venv
+PYTHON ?= python3.11
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help setup train test lint format nightly bench clean
+
+help:  ## what can be made
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(READY): pyproject.toml constraints.txt
+	@echo "Setting up $(VENV) (a few minutes the first time)"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+setup: $(READY)  ## the .venv with everything
+
+train: $(READY)  ## train a real agent, about three minutes on two cores
+	$(BIN)/oht train Pendulum-v1 --steps 10_000 --start-steps 1_000 --eval-every 1_000 --overwrite --out runs/demo
+
+lint: $(READY)  ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+format: $(READY)  ## mend the style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test: lint  ## style, types and all tests but the slow ones
+	$(BIN)/pytest -n 2 -m 'not slow'
+
+nightly: lint  ## all tests
+	$(BIN)/pytest -n 2
+
+bench: $(READY)  ## speed, beside the peers
+	$(PYTHON) benchmarks/run.py
+
+clean:  ## remove what was set up
+	rm -rf $(VENV) .venv-peers build src/*.egg-info

@@ -1,0 +1,51 @@
+"""What an off-policy algorithm is: four functions and numbers, for ONE agent.
+
+Nothing in this package knows of populations: `oht.population` adds that axis with `jax.vmap`.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+
+Array = jax.Array
+Key = jax.Array
+State = Any  # a pytree of arrays; each algorithm has its own
+Hyper = Mapping[str, Array]
+Metrics = dict[str, Array]
+
+
+class Spec(NamedTuple):
+    """The sizes of a task's observation and action vectors; actions lie in [-1, 1]."""
+
+    obs: int
+    action: int
+
+
+class Batch(NamedTuple):
+    """Transitions with their n-step targets already summed, one row each.
+
+    target = reward + discount * V(next_obs), where reward is the discounted sum of m <= n rewards and
+    discount is gamma^m, or 0 after a terminal.
+    """
+
+    obs: Array
+    action: Array
+    reward: Array
+    discount: Array
+    next_obs: Array
+
+
+class Algorithm(NamedTuple):
+    """One agent as pure functions.
+
+    `update` gets `batches` minibatches in one Batch, rows of the first before rows of the second.
+    `hyper` holds the default of every number that `update`, `act` or the replay reads, so all can be tuned;
+    it must have `n_step` and `gamma`, which the replay uses to make the targets.
+    """
+
+    init: Callable[[Key], State]
+    act: Callable[[Key, State, Array, Hyper, bool], Array]  # (key, state, obs, hyper, explore) -> action
+    update: Callable[[Key, State, Batch, Hyper], tuple[State, Metrics]]
+    hyper: dict[str, float]
+    batches: int = 1

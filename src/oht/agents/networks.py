@@ -1,0 +1,96 @@
+"""Actors and critics, and the Adam step whose learning rate is an argument."""
+
+from collections.abc import Callable, Sequence
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+
+from oht.agents.api import Array, Key
+
+HIDDEN = (300, 300)
+
+
+def fan_in_uniform(key: Key, shape: Sequence[int], dtype=jnp.float32) -> Array:
+    """U(-1/sqrt(fan_in), 1/sqrt(fan_in)), the usual start of actor-critic networks."""
+    bound = shape[0] ** -0.5
+    return jax.random.uniform(key, shape, dtype, -bound, bound)
+
+
+class Linear(nn.Module):
+    features: int
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        fan_in = x.shape[-1]
+        kernel = self.param("kernel", fan_in_uniform, (fan_in, self.features))
+        bias = self.param("bias", lambda key: fan_in_uniform(key, (fan_in, self.features))[0])
+        return x @ kernel + bias
+
+
+class MLP(nn.Module):
+    hidden: Sequence[int]
+    features: int
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        for size in self.hidden:
+            x = nn.relu(Linear(size)(x))
+        return Linear(self.features)(x)
+
+
+class Actor(nn.Module):
+    """Deterministic: tanh of a perceptron."""
+
+    actions: int
+    hidden: Sequence[int] = HIDDEN
+
+    @nn.compact
+    def __call__(self, obs: Array) -> Array:
+        return jnp.tanh(MLP(self.hidden, self.actions)(obs))
+
+
+class GaussianActor(nn.Module):
+    """Mean and log standard deviation of a Gaussian that is squashed by tanh later."""
+
+    actions: int
+    hidden: Sequence[int] = HIDDEN
+
+    @nn.compact
+    def __call__(self, obs: Array) -> tuple[Array, Array]:
+        mean, log_std = jnp.split(MLP(self.hidden, 2 * self.actions)(obs), 2, axis=-1)
+        return mean, jnp.clip(log_std, -20.0, 2.0)
+
+
+class Critic(nn.Module):
+    hidden: Sequence[int] = HIDDEN
+
+    @nn.compact
+    def __call__(self, obs: Array, action: Array) -> Array:
+        return MLP(self.hidden, 1)(jnp.concatenate([obs, action], axis=-1)).squeeze(-1)
+
+
+def critics(number: int, hidden: Sequence[int] = HIDDEN) -> nn.Module:
+    """`number` critics with weights of their own on the same input; the answer has a leading axis for them."""
+    ensemble = nn.vmap(
+        Critic, variable_axes={"params": 0}, split_rngs={"params": True}, in_axes=None, out_axes=0, axis_size=number
+    )
+    return ensemble(hidden)
+
+
+adam = optax.scale_by_adam()
+
+
+def descend(params, grads, moments, learning_rate):
+    """One Adam step of a traced size, so that it can be vmapped, perturbed and differentiated."""
+    direction, moments = adam.update(grads, moments)
+    return jax.tree.map(lambda p, d: p - learning_rate * d, params, direction), moments
+
+
+def polyak(target, online, tau):
+    """target <- (1 - tau) target + tau online."""
+    return jax.tree.map(lambda t, o: (1.0 - tau) * t + tau * o, target, online)
+
+
+Apply = Callable[..., Array]

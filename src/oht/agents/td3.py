@@ -1,0 +1,106 @@
+"""TD3 (Fujimoto et al. 2018) with the numbers of Spinning Up."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from oht.agents.api import Algorithm, Array, Batch, Hyper, Key, Metrics, Spec
+from oht.agents.networks import HIDDEN, Actor, adam, critics, descend, polyak
+
+
+class ActorCritic(NamedTuple):
+    actor: Any
+    critic: Any
+    target_actor: Any
+    target_critic: Any
+    actor_moments: Any
+    critic_moments: Any
+
+
+def td3(
+    spec: Spec,
+    *,
+    hidden: Sequence[int] = HIDDEN,
+    policy_delay: int = 2,
+    twins: int = 2,
+    smooth: bool = True,
+) -> Algorithm:
+    """`policy_delay` critic steps, each on its own minibatch, then one step of the actor and of all targets."""
+    actor, critic = Actor(spec.action, hidden), critics(twins, hidden)
+    hyper = {
+        "actor_lr": 1e-3,
+        "critic_lr": 1e-3,
+        "gamma": 0.99,
+        "n_step": 1,
+        "tau": 0.005,
+        "exploration_noise": 0.1,
+    }
+    if smooth:
+        hyper |= {"target_noise": 0.2, "noise_clip": 0.5}
+
+    def init(key: Key) -> ActorCritic:
+        actor_key, critic_key = jax.random.split(key)
+        obs, action = jnp.zeros(spec.obs), jnp.zeros(spec.action)
+        pi, q = actor.init(actor_key, obs), critic.init(critic_key, obs, action)
+        return ActorCritic(pi, q, pi, q, adam.init(pi), adam.init(q))
+
+    def act(key: Key, state: ActorCritic, obs: Array, hyper: Hyper, explore: bool) -> Array:
+        action = actor.apply(state.actor, obs)
+        if not explore:
+            return action
+        noise = hyper["exploration_noise"] * jax.random.normal(key, action.shape)
+        return jnp.clip(action + noise, -1.0, 1.0)
+
+    def next_action(key: Key, target_actor, obs: Array, hyper: Hyper) -> Array:
+        action = actor.apply(target_actor, obs)
+        if not smooth:
+            return action
+        noise = hyper["target_noise"] * jax.random.normal(key, action.shape)
+        return jnp.clip(action + jnp.clip(noise, -hyper["noise_clip"], hyper["noise_clip"]), -1.0, 1.0)
+
+    def td_target(key: Key, state: ActorCritic, batch: Batch, hyper: Hyper) -> Array:
+        """y = reward + discount * min_i Q'_i(x', a'), a' the smoothed action of the target actor."""
+        action = next_action(key, state.target_actor, batch.next_obs, hyper)
+        q = critic.apply(state.target_critic, batch.next_obs, action)
+        return batch.reward + batch.discount * q.min(axis=0)
+
+    def critic_loss(params, batch: Batch, target: Array) -> tuple[Array, Array]:
+        """sum_i mean (Q_i(x, a) - y)^2."""
+        q = critic.apply(params, batch.obs, batch.action)
+        return jnp.square(q - target).mean(axis=-1).sum(), q.mean()
+
+    def actor_loss(params, critic_params, obs: Array) -> Array:
+        """- mean Q_1(x, pi(x))."""
+        first = jax.tree.map(lambda leaf: leaf[:1], critic_params)
+        return -one_critic.apply(first, obs, actor.apply(params, obs)).mean()
+
+    one_critic = critics(1, hidden)
+
+    def critic_step(key: Key, state: ActorCritic, batch: Batch, hyper: Hyper) -> tuple[ActorCritic, Metrics]:
+        target = td_target(key, state, batch, hyper)
+        (loss, q), grads = jax.value_and_grad(critic_loss, has_aux=True)(state.critic, batch, target)
+        params, moments = descend(state.critic, grads, state.critic_moments, hyper["critic_lr"])
+        return state._replace(critic=params, critic_moments=moments), {"critic_loss": loss, "q": q}
+
+    def actor_step(state: ActorCritic, batch: Batch, hyper: Hyper) -> tuple[ActorCritic, Metrics]:
+        loss, grads = jax.value_and_grad(actor_loss)(state.actor, state.critic, batch.obs)
+        params, moments = descend(state.actor, grads, state.actor_moments, hyper["actor_lr"])
+        state = state._replace(
+            actor=params,
+            actor_moments=moments,
+            target_actor=polyak(state.target_actor, params, hyper["tau"]),
+            target_critic=polyak(state.target_critic, state.critic, hyper["tau"]),
+        )
+        return state, {"actor_loss": loss}
+
+    def update(key: Key, state: ActorCritic, batch: Batch, hyper: Hyper) -> tuple[ActorCritic, Metrics]:
+        parts = [jax.tree.map(lambda leaf: jnp.split(leaf, policy_delay)[i], batch) for i in range(policy_delay)]
+        metrics: Metrics = {}
+        for critic_key, part in zip(jax.random.split(key, policy_delay), parts, strict=True):
+            state, metrics = critic_step(critic_key, state, part, hyper)
+        state, more = actor_step(state, parts[-1], hyper)
+        return state, metrics | more
+
+    return Algorithm(init, act, update, hyper, batches=policy_delay)

@@ -1,0 +1,77 @@
+"""Many agents as one: the only place that knows of the population axis and of devices."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from oht import replay as ring
+from oht.agents.api import Algorithm, Array, Batch, Hyper, Key, Metrics
+
+Agents = Any  # the state of an algorithm, each leaf with a leading axis P
+
+
+def create(key: Key, algorithm: Algorithm, number: int) -> Agents:
+    return jax.jit(jax.vmap(algorithm.init))(jax.random.split(key, number))
+
+
+def number_of(agents: Agents) -> int:
+    return jax.tree.leaves(agents)[0].shape[0]
+
+
+def take(agents: Agents, index) -> Agents:
+    """The agents at these places (an index array, or a slice)."""
+    return jax.tree.map(lambda leaf: leaf[index], agents)
+
+
+def put(agents: Agents, index, others: Agents) -> Agents:
+    """The population with `others` at these places."""
+    return jax.tree.map(lambda leaf, other: leaf.at[index].set(other), agents, others)
+
+
+class Learner:
+    """Compiles, once per number of agents, the learning call of a whole population.
+
+    `max_n` bounds every agent's n_step; it is the length of the look-ahead that is compiled in.
+    With `own_replays` the replay has a leading axis P as well: each agent learns from its own ring.
+    """
+
+    def __init__(self, algorithm: Algorithm, batch_size: int, max_n: int = 1, own_replays: bool = False):
+        self.algorithm, self.batch_size, self.max_n = algorithm, batch_size, max_n
+        self._replay_axis = 0 if own_replays else None
+
+    def learn(
+        self, key: Key, agents: Agents, replay: ring.Replay, hyper: Hyper, updates: int
+    ) -> tuple[Agents, Metrics]:
+        """Each agent takes `updates` gradient steps (a multiple of `algorithm.batches`) with its own hyper-parameters.
+
+        Returns the agents and, for each, the mean of its metrics over the call.
+        """
+        calls, rest = divmod(updates, self.algorithm.batches)
+        if rest or not calls:
+            raise ValueError(f"{updates} updates are not a positive multiple of {self.algorithm.batches}")
+        return self._learn(key, agents, replay, hyper, np.int32(calls))
+
+    @partial(jax.jit, static_argnums=0)
+    def _learn(self, key: Key, agents: Agents, replay: ring.Replay, hyper: Hyper, calls: Array):
+        def one(key: Key, agent, replay: ring.Replay, hyper: Hyper):
+            sample_key, update_key = jax.random.split(key)
+            rows = self.algorithm.batches * self.batch_size
+            batch = Batch(*ring.sample(sample_key, replay, rows, hyper["n_step"], hyper["gamma"], self.max_n))
+            return self.algorithm.update(update_key, agent, batch, hyper)
+
+        everyone = jax.vmap(one, in_axes=(0, 0, self._replay_axis, 0))
+
+        def step(i: Array, carry):
+            agents, total = carry
+            keys = jax.random.split(jax.random.fold_in(key, i), number_of(agents))
+            agents, metrics = everyone(keys, agents, replay, hyper)
+            return agents, jax.tree.map(jnp.add, total, metrics)
+
+        keys = jax.random.split(key, number_of(agents))
+        metrics = jax.eval_shape(everyone, keys, agents, replay, hyper)[1]
+        zeros = jax.tree.map(lambda m: jnp.zeros(m.shape, m.dtype), metrics)
+        agents, total = jax.lax.fori_loop(0, calls, step, (agents, zeros))
+        return agents, jax.tree.map(lambda t: t / calls, total)
