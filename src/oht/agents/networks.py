@@ -1,6 +1,7 @@
 """Actors and critics, and the Adam step whose learning rate is an argument."""
 
 from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -44,7 +45,7 @@ class Actor(nn.Module):
     """Deterministic: tanh of a perceptron."""
 
     actions: int
-    hidden: Sequence[int] = HIDDEN
+    hidden: Sequence[int]
 
     @nn.compact
     def __call__(self, obs: Array) -> Array:
@@ -55,7 +56,7 @@ class GaussianActor(nn.Module):
     """Mean and log standard deviation of a Gaussian that is squashed by tanh later."""
 
     actions: int
-    hidden: Sequence[int] = HIDDEN
+    hidden: Sequence[int]
 
     @nn.compact
     def __call__(self, obs: Array) -> tuple[Array, Array]:
@@ -64,19 +65,31 @@ class GaussianActor(nn.Module):
 
 
 class Critic(nn.Module):
-    hidden: Sequence[int] = HIDDEN
+    hidden: Sequence[int]
 
     @nn.compact
     def __call__(self, obs: Array, action: Array) -> Array:
         return MLP(self.hidden, 1)(jnp.concatenate([obs, action], axis=-1)).squeeze(-1)
 
 
-def critics(number: int, hidden: Sequence[int] = HIDDEN) -> nn.Module:
+class Network(NamedTuple):
+    """What an algorithm needs of a flax module."""
+
+    init: Callable[..., Any]  # (key, inputs) -> params
+    apply: Callable[..., Any]  # (params, inputs) -> outputs
+
+
+def network(module: nn.Module) -> Network:
+    return Network(module.init, module.apply)
+
+
+def critics(number: int, hidden: Sequence[int]) -> Network:
     """`number` critics with weights of their own on the same input; the answer has a leading axis for them."""
+    shared: Any = None  # each critic sees the same input
     ensemble = nn.vmap(
-        Critic, variable_axes={"params": 0}, split_rngs={"params": True}, in_axes=None, out_axes=0, axis_size=number
+        Critic, variable_axes={"params": 0}, split_rngs={"params": True}, in_axes=shared, out_axes=0, axis_size=number
     )
-    return ensemble(hidden)
+    return network(ensemble(hidden))
 
 
 adam = optax.scale_by_adam()
@@ -91,6 +104,3 @@ def descend(params, grads, moments, learning_rate):
 def polyak(target, online, tau):
     """target <- (1 - tau) target + tau online."""
     return jax.tree.map(lambda t, o: (1.0 - tau) * t + tau * o, target, online)
-
-
-Apply = Callable[..., Array]

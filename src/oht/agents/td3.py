@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from oht.agents.api import Algorithm, Array, Batch, Hyper, Key, Metrics, Spec
-from oht.agents.networks import HIDDEN, Actor, adam, critics, descend, polyak
+from oht.agents.networks import HIDDEN, Actor, adam, critics, descend, network, polyak
 
 
 class ActorCritic(NamedTuple):
@@ -28,7 +28,7 @@ def td3(
     smooth: bool = True,
 ) -> Algorithm:
     """`policy_delay` critic steps, each on its own minibatch, then one step of the actor and of all targets."""
-    actor, critic = Actor(spec.action, hidden), critics(twins, hidden)
+    actor, critic, first_critic = network(Actor(spec.action, hidden)), critics(twins, hidden), critics(1, hidden)
     hyper = {
         "actor_lr": 1e-3,
         "critic_lr": 1e-3,
@@ -74,9 +74,7 @@ def td3(
     def actor_loss(params, critic_params, obs: Array) -> Array:
         """- mean Q_1(x, pi(x))."""
         first = jax.tree.map(lambda leaf: leaf[:1], critic_params)
-        return -one_critic.apply(first, obs, actor.apply(params, obs)).mean()
-
-    one_critic = critics(1, hidden)
+        return -first_critic.apply(first, obs, actor.apply(params, obs)).mean()
 
     def critic_step(key: Key, state: ActorCritic, batch: Batch, hyper: Hyper) -> tuple[ActorCritic, Metrics]:
         target = td_target(key, state, batch, hyper)
@@ -96,7 +94,7 @@ def td3(
         return state, {"actor_loss": loss}
 
     def update(key: Key, state: ActorCritic, batch: Batch, hyper: Hyper) -> tuple[ActorCritic, Metrics]:
-        parts = [jax.tree.map(lambda leaf: jnp.split(leaf, policy_delay)[i], batch) for i in range(policy_delay)]
+        parts = [Batch(*part) for part in zip(*(jnp.split(leaf, policy_delay) for leaf in batch), strict=True)]
         metrics: Metrics = {}
         for critic_key, part in zip(jax.random.split(key, policy_delay), parts, strict=True):
             state, metrics = critic_step(critic_key, state, part, hyper)
