@@ -1,0 +1,135 @@
+"""OHT-ES by a sampled population: Algorithm 1, for continuous, discrete and mixed spaces.
+
+Agent 0 is the main agent, which the appendix keeps at the centre of the distribution: it trains at mu (for a discrete
+dimension: at the likeliest value, ties going to the algorithm's own), it is the champion, and it does not play. The
+other N draw their values afresh in each iteration, train, and play; their returns move the distribution.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from oht.errors import UserError
+from oht.spaces import Choice, Dimension, Space
+from oht.tuners import columns
+from oht.tuners.api import Agents, Key, Proposal, Tuner
+from oht.tuners.arms import Discrete
+from oht.tuners.search import SCALES, Categorical, Gaussian, Search, ascent, categorical, cem, fitness, generator
+from oht.tuners.settings import Settings, setting
+
+
+@dataclass(frozen=True)
+class Population(Settings):
+    """Who trains and plays, whatever the distribution learns."""
+
+    population: int = setting(10, "sampled: agents that draw values and play, besides the main agent", low=1)
+    members: str = setting(
+        "fork",
+        "sampled: in each iteration members start as copies of the main agent, or keep their own weights",
+        choices=("fork", "persist"),
+    )
+    main_ratio: float = setting(1.0, "sampled: gradient steps of the main agent for each env step of all", low=0)
+    member_ratio: float = setting(0.1, "sampled: gradient steps of each member for each env step of all", low=0)
+    episodes: int = setting(1, "sampled: episodes of each member in an iteration; its return is their mean", low=1)
+    explore: bool = setting(True, "sampled: whether members play, and are judged, with exploration noise")
+
+
+@dataclass(frozen=True)
+class Sampled(Population, Discrete):
+    search: str = setting("cem", "sampled: CEM on (mu, sigma), or ES ascent on mu by Eqn (3)", choices=("cem", "es"))
+    elite_fraction: float = setting(0.5, "cem: share of the members that are elites", low=0, high=1)
+    log_weights: bool = setting(False, "cem: weigh the elites by log((elites + 1) / rank), as CEM-RL does")
+    old_mean: bool = setting(False, "cem: variance about the old mean, as in CEM-RL, not the new one")
+    noise: float = setting(0.0, "cem: noise floor, a standard deviation added to sigma at each step", low=0)
+    es_rate: float = setting(0.05, "es: learning rate beta of Eqn (3)", low=0)
+    es_scale: str = setting(
+        "unbiased",
+        "es: factor before the sum of Eqn (3): 1/sigma^2, 1/sigma as printed in the paper, or 1 (natural gradient)",
+        choices=tuple(SCALES),
+    )
+
+
+class State(NamedTuple):
+    gaussian: Gaussian
+    logits: dict[str, Categorical]
+    points: np.ndarray  # (N, D) what the members drew for this iteration, continuous dimensions, encoded
+    indices: dict[str, np.ndarray]  # (N,) and for each discrete dimension
+
+
+def make(settings: Sampled, tune: Mapping[str, Dimension], base: Mapping[str, float]) -> Tuner:
+    space = Space(tune, base)
+    if not space.names:
+        raise UserError("there is nothing to tune; name it, as in tune n_step=1,2,3 or actor_lr=log:1e-3:0.5.")
+    number = settings.population
+    gaussian = _gaussian_search(settings, space)
+    rule = {"rate": settings.beta, "epsilon": settings.epsilon, "importance": settings.importance}
+    discrete = {name: categorical(len(choice.values), **rule) for name, choice in space.choices.items()}
+    ratios = np.array([settings.main_ratio] + number * [settings.member_ratio])
+    actors = np.repeat(np.arange(1, number + 1), settings.episodes)
+
+    def centre(state: State) -> dict[str, float]:
+        """What the main agent uses."""
+        values = {name: float(value) for name, value in space.decode(gaussian.best(state.gaussian)).items()}
+        return values | {
+            name: likeliest(choice, state.logits[name], base[name]) for name, choice in space.choices.items()
+        }
+
+    def init(key: Key) -> State:
+        logits = {name: search.init() for name, search in discrete.items()}
+        points = np.tile(space.mu, (number, 1))
+        return State(gaussian.init(), logits, points, {name: np.zeros(number, np.int64) for name in discrete})
+
+    def ask(key: Key, state: State, agents: Agents, env_steps: int) -> tuple[State, Proposal]:
+        rng = generator(key)
+        points = gaussian.draw(rng, state.gaussian, number)
+        indices = {name: search.draw(rng, state.logits[name], number) for name, search in discrete.items()}
+        drawn = space.decode(points) | {name: np.array(space.choices[name].values)[indices[name]] for name in discrete}
+        main = centre(state)
+        hyper = {name: np.full(number + 1, value, np.float64) for name, value in base.items()}
+        hyper |= {name: np.concatenate([[main[name]], drawn[name]]) for name in space.names}
+        if settings.members == "fork":
+            agents = jax.tree.map(lambda leaf: leaf[np.zeros(number + 1, np.int32)], agents)
+        return state._replace(points=points, indices=indices), Proposal(agents, hyper, ratios, actors)
+
+    def tell(key: Key, state: State, agents: Agents, proposal: Proposal, returns: np.ndarray) -> tuple[State, Agents]:
+        shaped = fitness(settings.fitness, np.reshape(returns, (number, settings.episodes)).mean(axis=1))
+        logits = {
+            name: search.learn(state.logits[name], state.indices[name], shaped) for name, search in discrete.items()
+        }
+        return state._replace(gaussian=gaussian.learn(state.gaussian, state.points, shaped), logits=logits), agents
+
+    def champion(key: Key, state: State) -> int:
+        return 0
+
+    def record(state: State, proposal: Proposal, returns: Sequence[float]) -> dict[str, float]:
+        row = columns.gaussian(tuple(space.continuous), state.gaussian)
+        for name, choice in space.choices.items():
+            row |= columns.logits(name, choice, state.logits[name])
+        row |= columns.champion({name: proposal.hyper[name][0] for name in space.names})
+        return row | columns.samples(proposal, space.names, returns)
+
+    return Tuner(number + 1, init, ask, tell, champion, record, explore=settings.explore)
+
+
+def _gaussian_search(settings: Sampled, space: Space) -> Search:
+    start = (space.mu, space.sigma, *space.bounds)
+    if settings.search == "es":
+        return ascent(*start, rate=settings.es_rate, scale=settings.es_scale)
+    if space.continuous and round(settings.elite_fraction * settings.population) < 2:
+        raise UserError("CEM needs at least 2 elites, or sigma would be 0 at once: more population or elite_fraction.")
+    return cem(
+        *start,
+        elite_fraction=settings.elite_fraction,
+        log_weights=settings.log_weights,
+        old_mean=settings.old_mean,
+        noise=settings.noise,
+    )
+
+
+def likeliest(choice: Choice, state: Categorical, usual: float) -> float:
+    """The value with the highest logit; among equals the usual one if it is there, otherwise the first."""
+    tied = [value for value, logit in zip(choice.values, state.logits, strict=True) if logit == state.logits.max()]
+    return usual if usual in tied else tied[0]

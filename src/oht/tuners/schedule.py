@@ -1,0 +1,86 @@
+"""One agent trained by the schedule that an earlier run learned: is the schedule itself worth something?"""
+
+import csv
+import math
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from oht.errors import UserError
+from oht.spaces import Dimension
+from oht.tuners import columns
+from oht.tuners.api import Tuner
+from oht.tuners.settings import Settings, setting
+from oht.tuners.static import lone
+
+FILE = "schedule.csv"
+PREFIX = "champion/"
+
+
+@dataclass(frozen=True)
+class Schedule(Settings):
+    source: str = setting("", "schedule: the run folder, or its schedule.csv, whose champion's values are replayed")
+    replay_ratio: float = setting(1.0, "schedule: gradient steps for each env step", low=0)
+
+
+class Steps(NamedTuple):
+    """Values that hold until the env steps of their row are reached; the last for ever."""
+
+    env_steps: list[int]
+    values: dict[str, list[float]]
+
+    def at(self, env_steps: int) -> dict[str, float]:
+        row = min(bisect_right(self.env_steps, env_steps), len(self.env_steps) - 1)
+        return {name: column[row] for name, column in self.values.items()}
+
+
+def read(source: str | Path) -> Steps:
+    """The champion columns of a schedule.csv, whose rows hold the env steps at the end of each iteration."""
+    path = Path(source)
+    path = path / FILE if path.is_dir() else path
+    if not str(source) or not path.is_file():
+        raise UserError(f"there is no schedule at {str(source)!r}; give a run folder with a {FILE}.")
+    try:
+        with path.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        names = [name for name in (rows[0] if rows else {}) if name and name.startswith(PREFIX)]
+        steps = Steps(
+            [int(float(row["env_steps"])) for row in rows],
+            {name.removeprefix(PREFIX): [float(row[name]) for row in rows] for name in names},
+        )
+    except (KeyError, TypeError, ValueError, UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"{path} is no schedule: a number is missing or unreadable ({error!r}).") from None
+    if not steps.values:
+        raise UserError(
+            f"{path} holds no schedule: it needs rows and columns like {PREFIX}n_step, as a tuned run writes."
+        )
+    if not all(math.isfinite(value) for column in steps.values.values() for value in column):
+        raise UserError(f"{path} is no schedule: a value is not finite.")
+    if steps.env_steps != sorted(steps.env_steps):
+        raise UserError(f"{path} is no schedule: its env_steps must grow from row to row.")
+    return steps
+
+
+def make(settings: Schedule, tune: Mapping[str, Dimension], base: Mapping[str, float]) -> Tuner:
+    if tune:
+        raise UserError(f"the method schedule replays values, so {', '.join(tune)} cannot be tuned at the same time.")
+    steps = read(settings.source)
+    for name in steps.values:
+        if name not in base:
+            raise UserError(
+                f"the schedule sets {name!r}, which this algorithm has not; known: {', '.join(sorted(base))}."
+            )
+    tuner = lone(settings.replay_ratio, lambda env_steps: {**base, **steps.at(env_steps)})
+    return tuner._replace(
+        record=lambda state, proposal, returns: (
+            columns.champion({name: proposal.hyper[name][0] for name in steps.values})
+            | columns.samples(proposal, tuple(steps.values), returns)
+        )
+    )
+
+
+def max_n(settings: Schedule, tune: Mapping[str, Dimension], base: Mapping[str, float]) -> int:
+    """The largest n_step that the schedule asks for."""
+    return int(max(read(settings.source).values.get("n_step", [base["n_step"]])))

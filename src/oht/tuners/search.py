@@ -1,0 +1,223 @@
+"""How a distribution over values learns from the fitness of its samples: Eqn (4), CEM and Eqn (3), as pure functions.
+
+Every rule is a `Search`, so that tuners (and one test) can use any of them in the same way. All is NumPy: these are a
+few numbers, once per iteration.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+Array = np.ndarray
+
+
+class Search(NamedTuple):
+    """A distribution over points: draws from it, and what their fitness (higher is better) teaches it.
+
+    A point is an index for `categorical` and a vector in encoded space for the Gaussian rules.
+    """
+
+    init: Callable[[], Any]
+    draw: Callable[[np.random.Generator, Any, int], Array]
+    learn: Callable[[Any, Array, Array], Any]  # (state, points, fitness) -> state
+    best: Callable[[Any], Array]  # the point it believes in: the mode, the mean
+
+
+def generator(key: jax.Array) -> np.random.Generator:
+    """NumPy's randomness from a JAX key."""
+    return np.random.default_rng(np.asarray(jax.random.key_data(key)))
+
+
+# Fitness
+
+EPS = 1e-8
+
+
+def tamed(returns: Array) -> Array:
+    """Returns of diverged agents (not finite) count as the worst of the others."""
+    returns = np.asarray(returns, np.float64)
+    finite = np.isfinite(returns)
+    return np.where(finite, returns, returns[finite].min()) if finite.any() else np.zeros_like(returns)
+
+
+def standardised(returns: Array) -> Array:
+    """(R - mean R) / (std R + eps): exactly 0 where all are equal."""
+    centred = returns - returns.mean()
+    return np.where(np.ptp(returns) > 0, centred / (centred.std() + EPS), 0.0)
+
+
+def ranks(returns: Array) -> Array:
+    """Centred ranks in [-1/2, 1/2]; ties share the mean of their ranks."""
+    if len(returns) < 2:
+        return np.zeros(len(returns))
+    below = (returns[:, None] > returns).sum(axis=1)
+    equal = (returns[:, None] == returns).sum(axis=1)
+    return (below + (equal - 1) / 2) / (len(returns) - 1) - 0.5
+
+
+SHAPES: dict[str, Callable[[Array], Array]] = {"standard": standardised, "ranks": ranks, "raw": lambda returns: returns}
+
+
+def fitness(shape: str, returns: Array) -> Array:
+    return SHAPES[shape](tamed(returns))
+
+
+# Categorical by score function
+
+
+class Categorical(NamedTuple):
+    logits: Array
+    first: Array  # Adam's moments and count of steps
+    second: Array
+    steps: Array
+
+
+def softmax(logits: Array) -> Array:
+    weights = np.exp(logits - logits.max())
+    return weights / weights.sum()
+
+
+def mixed(logits: Array, epsilon: float) -> Array:
+    """(1 - epsilon) P + epsilon / K: what is sampled, so that no value is ever given up."""
+    return (1 - epsilon) * softmax(logits) + epsilon / len(logits)
+
+
+def score_gradient(logits: Array, indices: Array, fitness: Array) -> Array:
+    """1/N sum_j F_j grad_L log P(eta_j): Eqn (4) without beta. grad_L log softmax(L)_i = onehot(i) - softmax(L)."""
+    onehot = np.eye(len(logits))[indices]
+    return (fitness[:, None] * (onehot - softmax(logits))).mean(axis=0)
+
+
+def adam_ascent(state: Categorical, gradient: Array, rate: float) -> Categorical:
+    """One step of Adam (0.9, 0.999) uphill."""
+    steps = state.steps + 1
+    first = 0.9 * state.first + 0.1 * gradient
+    second = 0.999 * state.second + 0.001 * gradient**2
+    step = (first / (1 - 0.9**steps)) / (np.sqrt(second / (1 - 0.999**steps)) + EPS)
+    return Categorical(state.logits + rate * step, first, second, steps)
+
+
+def categorical(size: int, *, rate: float = 0.02, epsilon: float = 0.1, importance: bool = False) -> Search:
+    """Eqn (4) with Adam, over `size` values; drawn epsilon-mixed.
+
+    With `importance` each sample weighs P / mixed, which makes the gradient that of the unmixed P.
+    """
+
+    def init() -> Categorical:
+        return Categorical(np.zeros(size), np.zeros(size), np.zeros(size), np.zeros((), np.int64))
+
+    def draw(rng: np.random.Generator, state: Categorical, number: int) -> Array:
+        return rng.choice(size, size=number, p=mixed(state.logits, epsilon))
+
+    def learn(state: Categorical, indices: Array, fitness: Array) -> Categorical:
+        if importance:
+            fitness = fitness * (softmax(state.logits) / mixed(state.logits, epsilon))[indices]
+        return adam_ascent(state, score_gradient(state.logits, indices, fitness), rate)
+
+    def best(state: Categorical) -> Array:
+        return np.asarray(state.logits.argmax())
+
+    return Search(init, draw, learn, best)
+
+
+# Gaussian, each dimension by itself
+
+
+class Gaussian(NamedTuple):
+    mu: Array
+    sigma: Array
+
+
+def antithetic(rng: np.random.Generator, number: int, size: int) -> Array:
+    """`number` standard normal vectors, each followed by its negative."""
+    half = rng.standard_normal(((number + 1) // 2, size))
+    return np.stack([half, -half], axis=1).reshape(-1, size)[:number]
+
+
+def elite_weights(elites: int, log_weights: bool = False) -> Array:
+    """Weights of the elites, the best first: equal, or proportional to log((elites + 1) / rank)."""
+    weights = np.log((elites + 1) / np.arange(1, elites + 1)) if log_weights else np.ones(elites)
+    return weights / weights.sum()
+
+
+def cem_update(
+    state: Gaussian, points: Array, fitness: Array, weights: Array, old_mean: bool = False, noise: float = 0.0
+) -> Gaussian:
+    """mu' = sum_i w_i x_i and sigma'^2 = sum_i w_i (x_i - c)^2 + noise^2 over the elites x_i, best first.
+
+    c is the new mean in the textbook, the old one with `old_mean`. A dimension with sigma = 0 is held: it stays 0.
+    """
+    elites = points[np.argsort(-fitness, kind="stable")[: len(weights)]]
+    mu = weights @ elites
+    centre = state.mu if old_mean else mu
+    sigma = np.sqrt(weights @ (elites - centre) ** 2 + noise**2)
+    return Gaussian(np.where(state.sigma > 0, mu, state.mu), np.where(state.sigma > 0, sigma, 0.0))
+
+
+def cem(
+    mu: Array,
+    sigma: Array,
+    low: Array,
+    high: Array,
+    *,
+    elite_fraction: float = 0.5,
+    log_weights: bool = False,
+    old_mean: bool = False,
+    noise: float = 0.0,
+) -> Search:
+    """The cross-entropy method on (mu, sigma) with antithetic draws.
+
+    Without a signal the textbook form shrinks, so that mu drifts by about one initial sigma in all. CEM-RL's form
+    (`log_weights`, `old_mean`, `noise`) keeps its spread and mu wanders on. Equal fitness of all teaches nothing.
+    """
+
+    def learn(state: Gaussian, points: Array, fitness: Array) -> Gaussian:
+        if np.ptp(fitness) == 0:
+            return state
+        weights = elite_weights(max(1, round(elite_fraction * len(points))), log_weights)
+        return cem_update(state, points, fitness, weights, old_mean, noise)
+
+    return _gaussian(mu, sigma, low, high, learn)
+
+
+SCALES: dict[str, Callable[[Array], Array]] = {
+    "unbiased": lambda sigma: 1 / sigma**2,
+    "paper": lambda sigma: 1 / sigma,
+    "natural": lambda sigma: np.ones_like(sigma),
+}
+
+
+def es_gradient(state: Gaussian, points: Array, fitness: Array, scale: str = "unbiased") -> Array:
+    """s(sigma) / N sum_j F_j (eta_j - mu): Eqn (3) without beta; 0 where sigma = 0.
+
+    s = 1/sigma^2 ("unbiased") estimates the gradient of the expected fitness by mu; s = 1/sigma ("paper") is what is
+    printed, sigma times that; s = 1 ("natural") is the natural gradient, whose steps do not depend on the units.
+    """
+    moved = state.sigma > 0
+    sigma = np.where(moved, state.sigma, 1.0)
+    return np.where(moved, SCALES[scale](sigma) * (fitness[:, None] * (points - state.mu)).mean(axis=0), 0.0)
+
+
+def ascent(mu: Array, sigma: Array, low: Array, high: Array, *, rate: float = 0.05, scale: str = "unbiased") -> Search:
+    """Eqn (3): gradient ascent on mu with a fixed sigma and antithetic draws; mu is kept within the bounds."""
+
+    def learn(state: Gaussian, points: Array, fitness: Array) -> Gaussian:
+        moved = state.mu + rate * es_gradient(state, points, fitness, scale)
+        return Gaussian(np.clip(moved, low, high), state.sigma)
+
+    return _gaussian(mu, sigma, low, high, learn)
+
+
+def _gaussian(
+    mu: Array, sigma: Array, low: Array, high: Array, learn: Callable[[Gaussian, Array, Array], Gaussian]
+) -> Search:
+    def init() -> Gaussian:
+        return Gaussian(np.array(mu, np.float64), np.array(sigma, np.float64))
+
+    def draw(rng: np.random.Generator, state: Gaussian, number: int) -> Array:
+        noise = antithetic(rng, number, len(state.mu))
+        return np.clip(state.mu + state.sigma * noise, low, high)
+
+    return Search(init, draw, learn, lambda state: state.mu)
