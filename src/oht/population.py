@@ -1,5 +1,6 @@
 """Many agents as one: the only place that knows of the population axis and of devices."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -75,3 +76,31 @@ class Learner:
         zeros = jax.tree.map(lambda m: jnp.zeros(m.shape, m.dtype), metrics)
         agents, total = jax.lax.fori_loop(0, calls, step, (agents, zeros))
         return agents, jax.tree.map(lambda t: t / calls, total)
+
+
+class Actors:
+    """Compiles, once per number of agents, the policies of some agents."""
+
+    def __init__(self, algorithm: Algorithm):
+        self.algorithm = algorithm
+
+    def policies(self, key: Key, agents: Agents, hyper: Hyper, explore: bool) -> Callable[[int, np.ndarray], np.ndarray]:
+        """(t, observations (P, obs)) -> actions (P, action): row j by agent j, at time t with its own noise."""
+        return lambda t, obs: np.asarray(self._act(key, agents, hyper, np.int32(t), obs, explore))
+
+    @partial(jax.jit, static_argnums=(0, 6))
+    def _act(self, key: Key, agents: Agents, hyper: Hyper, t: Array, obs: Array, explore: bool) -> Array:
+        keys = jax.random.split(jax.random.fold_in(key, t), obs.shape[0])
+        act = self.algorithm.act
+        return jax.vmap(lambda k, agent, x, eta: act(k, agent, x, eta, explore))(keys, agents, obs, hyper)
+
+
+@jax.jit
+def _finite(agents: Agents) -> Array:
+    each = [jnp.isfinite(leaf).reshape(leaf.shape[0], -1).all(axis=1) for leaf in jax.tree.leaves(agents)]
+    return jnp.stack(each).all(axis=0)
+
+
+def finite(agents: Agents) -> np.ndarray:
+    """(P,) whether all weights of an agent are numbers."""
+    return np.asarray(_finite(agents))

@@ -10,25 +10,29 @@ from oht.agents.normalise import normalised
 from oht.agents.sac import sac
 from oht.agents.td3 import td3
 
+ANY = Spec(1, 1)  # the names of hyper-parameters do not depend on the sizes
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {"td3": td3, "ddpg": ddpg, "sac": sac}
 
 
-def options_of(name: str) -> dict[str, object]:
-    """What can be chosen about an algorithm before a run, with the defaults; what can be tuned is its `hyper`."""
+def factory(name: str) -> Callable[..., Algorithm]:
     if name not in ALGORITHMS:
         raise errors.unknown("algorithm", name, ALGORITHMS)
-    factory = signature(ALGORITHMS[name]).parameters.values()
-    return {option.name: option.default for option in factory if option.kind == option.KEYWORD_ONLY}
+    return ALGORITHMS[name]
 
 
-def make(name: str, spec: Spec, *, normalise: bool = False, **options) -> Algorithm:
-    """The algorithm of that name, for example make("td3", spec, hidden=(64, 64), policy_delay=3).
+def options_of(factory: Callable[..., Algorithm]) -> dict[str, object]:
+    """The options of an algorithm that are fixed for a run, with their defaults."""
+    return {p.name: p.default for p in signature(factory).parameters.values() if p.kind == p.KEYWORD_ONLY}
 
-    With `normalise` it learns from observations that are standardised by their running moments.
-    """
-    known = options_of(name)
-    for option in options:
-        if option not in known:
-            raise errors.unknown(f"option of {name}", option, [*known, "normalise"])
-    algorithm = ALGORITHMS[name](spec, **options)
-    return normalised(algorithm, spec) if normalise else algorithm
+
+def default_of(hyper: str) -> str:
+    """For `--help`: the default of a hyper-parameter, and who has it if not all do."""
+    variants = {"td3": td3(ANY), "sac": sac(ANY), "sac with fixed alpha": sac(ANY, alpha=0.2), "ddpg": ddpg(ANY)}
+    owners = {name: algorithm.hyper[hyper] for name, algorithm in variants.items() if hyper in algorithm.hyper}
+    default = "" if hyper in ("alpha", "target_entropy") else f" [{next(iter(owners.values())):g}]"
+    return default if len(owners) == len(variants) else f", {' and '.join(owners)}{default}"
+
+
+def make(name: str, spec: Spec, **options: object) -> Algorithm:
+    """The algorithm of that name, for example make("td3", spec, hidden=(64, 64), policy_delay=3)."""
+    return factory(name)(spec, **options)

@@ -1,0 +1,258 @@
+"""What users call: train, resume, load."""
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import jax
+import numpy as np
+
+from oht import checkpoints, config, population, runs, training
+from oht.agents.api import Algorithm
+from oht.errors import UserError
+from oht.report.progress import Reporter, Silent
+from oht.training import Progress, Setup
+
+
+class Policy:
+    """The champion: observations in, actions in the env's own range out."""
+
+    def __init__(self, setup: Setup, progress: Progress):
+        key = jax.random.key(setup.config.run.seed)
+        champion = setup.tuner.champion(key, progress.tuner)
+        self._setup, self._key, self._calls = setup, key, 0
+        self._agent = population.take(progress.agents, np.array([champion]))
+        self._hyper = {name: np.float32([value]) for name, value in setup.config.hyper.items()}
+
+    def __call__(self, obs: Any, deterministic: bool = True) -> np.ndarray:
+        """The action for one observation, as the env gives it."""
+        self._calls += 1
+        act = self._setup.actors.policies(self._key, self._agent, self._hyper, explore=not deterministic)
+        return self._setup.pool.to_action(act(self._calls, self._setup.pool.to_vector(obs)[None])[0])
+
+    def predict(self, obs: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True):
+        """As in Stable-Baselines3: one observation or a batch of vectors in, (action or actions, state) out."""
+        if isinstance(obs, np.ndarray) and obs.ndim == 2:
+            return np.stack([self(row, deterministic) for row in obs]), state
+        return self(obs, deterministic), state
+
+
+class Run:
+    """A run and its files."""
+
+    def __init__(self, path: Path, setup: Setup, progress: Progress):
+        self.path, self.setup, self.progress = path, setup, progress
+        self.policy = Policy(setup, progress)
+
+    @property
+    def schedule(self) -> list[dict[str, float]]:
+        """How the hyper-parameters moved: the rows of schedule.csv."""
+        return runs.rows(self.path / "schedule.csv")
+
+    @property
+    def evals(self) -> list[dict[str, float]]:
+        return runs.rows(self.path / "evals.csv")
+
+    @property
+    def metrics(self) -> list[dict[str, float]]:
+        return runs.rows(self.path / "metrics.csv")
+
+    def evaluate(self, episodes: int = 10, seed: int = 0) -> list[float]:
+        """Returns of the champion without noise, one for each episode."""
+        if episodes < 1:
+            raise UserError(f"episodes is {episodes}, but must be at least 1.")
+        return training.evaluate(self.setup, self.progress, jax.random.key(seed), episodes)
+
+    def close(self) -> None:
+        training.close(self.setup)
+
+
+def train(
+    task: str | Callable[[], Any],
+    *,
+    algo: str | Callable[..., Algorithm] = "td3",
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    progress: bool | Reporter = False,
+    **settings: Any,
+) -> Run:
+    """Trains on a task, a Gymnasium id or a function that makes an env, and returns the run.
+
+    `algo` is a name or a user's own factory (spec, **options) -> Algorithm. Every setting of the command line is an
+    argument here (`n_step=3`, `steps=1_000_000`, `method="oht-nstep"`, `tune={"n_step": oht.Choice(1, 2, 3)}`).
+    `out` is the run folder; without it a new one is made under runs/.
+    """
+    env = task if callable(task) else None
+    name = task if isinstance(task, str) else _name(task)
+    own = algo if callable(algo) else None
+    values = {**settings, "task": name, "algo": algo if isinstance(algo, str) else _name(algo)}
+    resolved = config.resolve(values, own)
+    setup = training.build(resolved, env)
+    run = setup.config.run
+    path = Path(out) if out is not None else runs.fresh_path(Path("runs"), run.task, run.method, run.seed)
+    runs.create(path, overwrite)
+    runs.describe(path, config.to_toml(setup.config))
+    return _go_on(path, setup, training.start(setup), {}, _reporter(progress))
+
+
+def resume(
+    path: str | Path,
+    *,
+    steps: int | None = None,
+    env: Callable[[], Any] | None = None,
+    algo: Callable[..., Algorithm] | None = None,
+    progress: bool | Reporter = False,
+) -> Run:
+    """Goes on with a run exactly as if it had never stopped, if wanted to more steps."""
+    path = Path(path)
+    setup = _setup_of(path, env, algo, steps)
+    state, counters = _read(path, setup, with_replay=True)
+    if steps is not None:
+        runs.write_aside(path / "config.toml", config.to_toml(setup.config))
+    return _go_on(path, setup, state, counters, _reporter(progress))
+
+
+def load(
+    path: str | Path, *, env: Callable[[], Any] | None = None, algo: Callable[..., Algorithm] | None = None
+) -> Run:
+    """A trained run, to act, evaluate and look at."""
+    path = Path(path)
+    setup = _setup_of(path, env, algo)
+    return Run(path, setup, _read(path, setup, with_replay=False)[0])
+
+
+def _name(thing: Any) -> str:
+    return getattr(thing, "__name__", type(thing).__name__).strip("<>")
+
+
+def _reporter(progress: bool | Reporter) -> Reporter:
+    if isinstance(progress, Reporter):
+        return progress
+    if not progress:
+        return Silent()
+    from oht.report.progress import Terminal
+
+    return Terminal()
+
+
+def _setup_of(path: Path, env: Any, algo: Any, steps: int | None = None) -> Setup:
+    runs.check(path)
+    values = config.read_file(path / "config.toml")
+    if steps is not None:
+        values["steps"] = steps
+    return training.build(config.resolve(values, algo), env)
+
+
+def _read(path: Path, setup: Setup, with_replay: bool) -> tuple[Progress, dict[str, Any]]:
+    fresh = training.start(setup)
+    state = (fresh.agents, fresh.tuner, fresh.owed)
+    replay = fresh.replay if with_replay else None
+    (agents, tuner, owed), counters, replay = checkpoints.load(path / "checkpoint", state, replay)
+    counts = {name: counters[name] for name in ("iteration", "env_steps", "updates", "fresh")}
+    return Progress(agents, tuner, replay or fresh.replay, owed, **counts), counters
+
+
+class Journal:
+    """Writes the files of a run folder while it trains."""
+
+    def __init__(self, path: Path, tensorboard: bool, counters: dict[str, Any]):
+        self.path = path
+        sizes = counters.get("sizes", {})
+        self.tables = {name: runs.Table(path / name, sizes.get(name)) for name in runs.TABLES}
+        self.board = runs.Board(path, tensorboard)
+        self.evaluated: int = counters.get("evaluated", 0)  # env steps at the last evaluation
+        self._before, self._since = counters.get("wall", 0.0), time.monotonic()
+        self.saved = time.monotonic()
+
+    def wall(self) -> float:
+        return self._before + time.monotonic() - self._since
+
+    def iteration(self, t: Progress, outcome: training.Outcome, setup: Setup) -> dict[str, float]:
+        finite = outcome.returns[np.isfinite(outcome.returns)]
+        returns = {"return_mean": finite.mean(), "return_min": finite.min(), "return_max": finite.max()}
+        head = {"iteration": t.iteration, "env_steps": t.env_steps, "updates": t.updates}
+        row = {**head, **{k: float(v) for k, v in returns.items()}, **outcome.metrics}
+        self.tables["metrics.csv"].append({**row, "wall_time": round(self.wall(), 3)})
+        self.board.add("train", row, t.env_steps, skip=("iteration", "env_steps"))
+        schedule = setup.tuner.record(t.tuner, outcome.proposal, outcome.returns.tolist())
+        self.tables["schedule.csv"].append({"iteration": t.iteration, "env_steps": t.env_steps, **schedule})
+        self.board.add("schedule", schedule, t.env_steps)
+        return row
+
+    def evaluation(self, t: Progress, returns: list[float]) -> None:
+        self.evaluated = t.env_steps
+        row = {"env_steps": t.env_steps, "return_mean": float(np.mean(returns)), "return_std": float(np.std(returns))}
+        single = {f"return_{i}": value for i, value in enumerate(returns, 1)}
+        self.tables["evals.csv"].append({**row, **single, "wall_time": round(self.wall(), 3)})
+        self.board.add("eval", row, t.env_steps, skip=("env_steps",))
+
+    def checkpoint(self, t: Progress) -> None:
+        counters = {name: getattr(t, name) for name in ("iteration", "env_steps", "updates", "fresh")}
+        counters |= {"evaluated": self.evaluated, "wall": self.wall()}
+        counters["sizes"] = {name: table.size() for name, table in self.tables.items()}
+        checkpoints.save(self.path / "checkpoint", t.iteration, (t.agents, t.tuner, t.owed), counters, t.replay)
+        self.saved = time.monotonic()
+
+    def close(self) -> None:
+        for table in self.tables.values():
+            table.close()
+        self.board.close()
+
+
+def _go_on(path: Path, setup: Setup, t: Progress, counters: dict[str, Any], reporter: Reporter) -> Run:
+    """Trains to the end, or until a signal; keeps the files and the screen up to date."""
+    run = setup.config.run
+    with runs.locked(path), reporter, interruption() as interrupted:
+        journal = Journal(path, run.tensorboard, counters)
+        reporter.begin(path, setup, t)
+        try:
+            while t.env_steps < run.start_steps and not interrupted():
+                t = training.explore_at_random(setup, t)
+                reporter.steps(t, "random start")
+            while t.env_steps < run.steps and not interrupted():
+                t, outcome = training.iterate(setup, t, reporter.learning)
+                reporter.iteration(t, journal.iteration(t, outcome, setup), outcome)
+                if t.env_steps // run.eval_every > journal.evaluated // run.eval_every or t.env_steps >= run.steps:
+                    returns = training.evaluate(setup, t)
+                    journal.evaluation(t, returns)
+                    reporter.evaluation(t, returns)
+                if time.monotonic() - journal.saved > 60 * run.checkpoint_every:
+                    journal.checkpoint(t)
+            journal.checkpoint(t)
+        except training.Diverged:
+            journal.checkpoint(t)
+            raise
+        except OSError as error:
+            raise UserError(f"{path} cannot be written ({error.strerror}); the last checkpoint is still valid.") from error
+        finally:
+            journal.close()
+        result = Run(path, setup, t)
+        reporter.end(result, journal.wall(), interrupted=t.env_steps < run.steps)
+    return result
+
+
+@contextlib.contextmanager
+def interruption() -> Iterator[Callable[[], bool]]:
+    """Turns the first SIGINT or SIGTERM into a wish to stop after this iteration; the second stops at once."""
+    wish = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield wish.is_set
+        return
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if wish.is_set():
+            os._exit(128 + number)
+        wish.set()
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield wish.is_set
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

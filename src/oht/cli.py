@@ -1,0 +1,151 @@
+"""Argument parsing only; each command is a few lines that call the rest."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, NoReturn
+
+from oht.errors import UserError, unknown
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command `oht`. A user's mistake is one sentence on stderr and exit code 2."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        if words and not words[0].startswith("-") and words[0] not in COMMANDS:
+            raise unknown("command", words[0], COMMANDS)
+        parser = Parser(prog="oht", description="Off-policy learning that tunes its own hyper-parameters.")
+        commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
+        for name, (describe, run, line) in COMMANDS.items():
+            command = commands.add_parser(name, help=line, description=line, allow_abbrev=False)
+            command.set_defaults(run=run)
+            if words[:1] == [name]:
+                describe(command)
+        options = parser.parse_args(words)
+        options.run(options)
+        return 0
+    except UserError as error:
+        print(f"oht: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("oht: stopped.", file=sys.stderr)
+        return 130
+
+
+class Parser(argparse.ArgumentParser):
+    """One sentence for a mistake, with the nearest flag."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; see `{self.prog} --help`.")
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        options, rest = self.parse_known_args(args, namespace)
+        if rest:
+            command = next(a for a in self._actions if isinstance(a, argparse._SubParsersAction)).choices[options.command]
+            flags = [flag for action in command._actions for flag in action.option_strings if flag.startswith("--")]
+            word = rest[0].split("=")[0]
+            raise unknown("flag", word, flags) if word.startswith("-") else UserError(f"unexpected word {word!r}.")
+        return options
+
+
+def _describe_train(parser: argparse.ArgumentParser) -> None:
+    from oht import agents, settings, tuners
+    from oht.agents.api import KNOBS
+    from oht.config import OPTIONS, RunSettings
+
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    methods = "\n".join(f"  {name:14} {method.summary}" for name, method in tuners.METHODS.items())
+    parser.epilog = f"methods:\n{methods}\n\nA config file holds the same names as TOML; flags win over it."
+    seen: set[str] = set()
+
+    def flag(group: Any, name: str, help: str) -> None:
+        if name not in seen:
+            seen.add(name)
+            flag = "--" + name.replace("_", "-")
+            group.add_argument(flag, dest=f"set_{name}", metavar="V", help=help.replace("%", "%%"))
+
+    parser.add_argument("task", nargs="?", help=RunSettings.__dataclass_fields__["task"].metadata["help"])
+    parser.add_argument("--config", type=Path, help="a TOML file of settings")
+    parser.add_argument("--out", type=Path, help="the run folder [a new one under runs/]")
+    parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with this run, to --steps if given")
+    parser.add_argument("--overwrite", action="store_true", help="replace the run in --out")
+    parser.add_argument("--quiet", action="store_true", help="show nothing while training")
+    parser.add_argument(
+        "--tune", action="append", default=[], metavar="NAME=SPACE", help="n_step=1,2,3 or actor_lr=log:1e-3:0.5"
+    )
+    run = parser.add_argument_group("run")
+    for f in fields(RunSettings):
+        if f.name != "task":
+            flag(run, f.name, settings.help_of(f))
+    algorithm = parser.add_argument_group("algorithm")
+    for name, (_, help) in OPTIONS.items():
+        flag(algorithm, name, help)
+    hyper = parser.add_argument_group("hyper-parameters (all can be tuned)")
+    for name, knob in KNOBS.items():
+        flag(hyper, name, f"{knob.help}{agents.default_of(name)}")
+    for name, method in tuners.METHODS.items():
+        group = parser.add_argument_group(f"method {name}")
+        for f in fields(method.settings):
+            flag(group, f.name, settings.help_of(f))
+
+
+def _train(options: argparse.Namespace) -> None:
+    from oht import api, config, settings
+
+    values = config.read_file(options.config) if options.config else {}
+    given = {name[4:]: value for name, value in vars(options).items() if name.startswith("set_") and value is not None}
+    if options.resume:
+        if options.task or options.out or options.config or set(given) - {"steps"}:
+            raise UserError("--resume goes on with the run as it was; only --steps can be given with it.")
+        steps = settings.number("steps", given["steps"], int) if "steps" in given else None
+        api.resume(options.resume, steps=steps, progress=not options.quiet)
+        return
+    values |= given | ({"task": options.task} if options.task else {})
+    values["tune"] = {**values.get("tune", {}), **dict(map(_assignment, options.tune))}
+    if not values.get("task"):
+        raise UserError("which task? For example: oht train Pendulum-v1, or one of `oht tasks`.")
+    api.train(**values, out=options.out, overwrite=options.overwrite, progress=not options.quiet)
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    name, equals, space = text.partition("=")
+    if not (name and equals and space):
+        raise UserError(f"--tune {text!r} is not NAME=SPACE; for example --tune n_step=1,2,3.")
+    return name.replace("-", "_"), space
+
+
+def _describe_eval(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", type=Path, metavar="RUN", help="a run folder")
+    parser.add_argument("--episodes", default="10", help="how many [10]")
+    parser.add_argument("--seed", default="0", help="of the envs [0]")
+
+
+def _eval(options: argparse.Namespace) -> None:
+    from oht import api, settings
+    from oht.report.tables import print_evaluation
+
+    episodes, seed = (settings.number(n, getattr(options, n), int) for n in ("episodes", "seed"))
+    settings.within("episodes", episodes, 1, 100_000)
+    settings.within("seed", seed, 0, 2**31 - 1)
+    run = api.load(options.path)
+    print_evaluation(options.path, run.evaluate(episodes, seed))
+    run.close()
+
+
+def _describe_tasks(parser: argparse.ArgumentParser) -> None:
+    del parser
+
+
+def _tasks(options: argparse.Namespace) -> None:
+    from oht.report.tables import print_tasks
+
+    print_tasks()
+
+
+COMMANDS = {
+    "train": (_describe_train, _train, "train an agent"),
+    "tasks": (_describe_tasks, _tasks, "the tasks of the paper and what they need"),
+    "eval": (_describe_eval, _eval, "test a trained agent"),
+}

@@ -1,0 +1,157 @@
+"""Everything a run is made of, resolved from Python values, a TOML file and command-line flags."""
+
+import json
+import math
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from oht import agents, settings, spaces, tuners
+from oht.agents.api import KNOBS, Algorithm, Spec
+from oht.agents.normalise import normalised
+from oht.errors import UserError, unknown
+from oht.settings import setting
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What every run has, whatever its algorithm and method."""
+
+    task: str = setting("", "one of `oht tasks`, a Gymnasium id, or module:Id")
+    algo: str = setting("td3", "td3, sac or ddpg")
+    method: str = setting("static", "how hyper-parameters are chosen; see the methods below")
+    steps: int = setting(1_000_000, "env steps of all agents together, random start included", low=1)
+    start_steps: int = setting(10_000, "env steps with random actions at the start", low=1)
+    eval_every: int = setting(20_000, "env steps between tests", low=1)
+    eval_episodes: int = setting(10, "deterministic episodes of a test", low=1, high=1000)
+    seed: int = setting(0, "the same seed gives the same run", low=0, high=2**31 - 1)
+    delay: int = setting(0, "rewards are summed and paid every so many steps (0: at once)", low=0)
+    max_episode: int = setting(1000, "longest episode; a cut is not a terminal", low=1)
+    replay_size: int = setting(1_000_000, "observations that the replay holds", low=2)
+    batch_size: int = setting(100, "transitions of a minibatch", low=1)
+    normalise: bool = setting(False, "scale observations by their running mean and deviation")
+    workers: int | None = setting(None, "processes that step the envs (0: none; default: as fits the task)", low=0)
+    checkpoint_every: float = setting(5.0, "minutes between checkpoints", low=0)
+    tensorboard: bool = setting(True, "write TensorBoard files")
+
+
+OPTIONS: dict[str, tuple[Any, str]] = {
+    "hidden": (tuple[int, ...], "units of the hidden layers [300,300]"),
+    "policy_delay": (int, "critic steps for each step of the actor, td3 [2]"),
+    "alpha": (float | None, "fixed entropy temperature, sac (default: learned)"),
+}
+
+
+@dataclass(frozen=True)
+class Config:
+    run: RunSettings
+    options: Mapping[str, Any]  # of the algorithm, fixed for the run
+    hyper: Mapping[str, float]  # of the algorithm, where they differ from its defaults
+    tuner: Any  # the method's own settings
+    tune: Mapping[str, spaces.Dimension]  # what the method tunes
+    factory: Callable[..., Algorithm]  # the algorithm
+
+    def algorithm(self, spec: Spec) -> Algorithm:
+        algorithm = self.factory(spec, **self.options)
+        return normalised(algorithm, spec) if self.run.normalise else algorithm
+
+    def with_hyper(self, defaults: Mapping[str, float]) -> "Config":
+        """With the algorithm's own defaults written out."""
+        return replace(self, hyper={**defaults, **self.hyper})
+
+
+def resolve(values: Mapping[str, Any], algorithm: Callable[..., Algorithm] | None = None) -> Config:
+    """Sorts flat settings by whom they belong to, converts and checks them, and refuses what nobody knows."""
+    given = {name.replace("-", "_"): value for name, value in values.items() if value is not None}
+    tune = {name: _dimension(text) for name, text in _table(given.pop("tune", {})).items()}
+    given.setdefault("method", "oht" if tune else "static")
+    run = settings.read(RunSettings, {n: given.pop(n) for n in settings.names(RunSettings) if n in given})
+    method = tuners.method(run.method)
+    algorithm = algorithm or agents.factory(run.algo)
+    own = agents.options_of(algorithm)
+    tune = tuners.tuned(method, tune)
+    if "alpha" in tune and "alpha" in own:
+        given.setdefault("alpha", 0.2)  # to tune the temperature it must not be learned
+
+    options = {n: settings.convert(n, given.pop(n), OPTIONS[n][0]) for n in OPTIONS if n in given and n in own}
+    _check_options(options)
+    defaults = algorithm(Spec(1, 1), **options).hyper
+    hyper = {n: _hyper(n, given.pop(n)) for n in defaults if n in given}
+    tuner = settings.read(method.settings, {n: given.pop(n) for n in settings.names(method.settings) if n in given})
+    if given:
+        raise _misplaced(next(iter(given)), run, [*settings.names(RunSettings), *own, *defaults], method)
+    spaces.Space(tune, defaults)  # refuses what cannot be tuned
+    _check_run(run)
+    return Config(run, options, hyper, tuner, tune, algorithm)
+
+
+def _table(tune: Any) -> dict[str, Any]:
+    if not isinstance(tune, Mapping):
+        raise UserError(f"tune is {tune!r}, but must be a table of names and spaces, as in n_step = [1, 2, 3].")
+    return dict(tune)
+
+
+def _dimension(value: Any) -> spaces.Dimension:
+    return value if isinstance(value, spaces.Dimension) else spaces.parse(value)
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    for name in ("hidden", "policy_delay"):
+        if name in options:
+            settings.within(name, options[name], 1, 100_000)
+
+
+def _hyper(name: str, value: Any) -> float:
+    number = settings.number(name, value, int if name == "n_step" else float)
+    knob = KNOBS.get(name)
+    settings.within(name, number, knob.low if knob else -math.inf, knob.high if knob else math.inf)
+    if math.isinf(number):
+        raise UserError(f"{name} is {number}, but must be finite.")
+    return number
+
+
+def _check_run(run: RunSettings) -> None:
+    if run.replay_size <= run.max_episode:
+        raise UserError(
+            f"replay_size {run.replay_size} cannot hold an episode of max_episode {run.max_episode}; make it larger."
+        )
+
+
+def _misplaced(name: str, run: RunSettings, here: list[str], method: Any) -> UserError:
+    """A setting that this run does not have: someone else's, or nobody's."""
+    for algo in agents.ALGORITHMS:
+        if name in {*agents.options_of(agents.factory(algo)), *agents.ALGORITHMS[algo](Spec(1, 1)).hyper}:
+            return UserError(f"{name} is a setting of {algo}, not of {run.algo}.")
+    owners = [m for m, other in tuners.METHODS.items() if name in settings.names(other.settings)]
+    if owners:
+        return UserError(f"{name} is a setting of the methods {', '.join(owners)}, not of {run.method}.")
+    return unknown("setting", name, [*here, *settings.names(method.settings)])
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """The settings of a TOML file: flat names, and a table `tune`."""
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise UserError(f"the config file {path} does not exist.") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UserError(f"the config file {path} cannot be read: {error}.") from None
+
+
+def to_toml(config: Config) -> str:
+    """Every setting, so that reading it gives the same config."""
+    flat = {**asdict(config.run), **config.options, **config.hyper, **asdict(config.tuner)}
+    lines = [f"{name} = {_toml(value)}" for name, value in flat.items() if value is not None]
+    if config.tune:
+        lines += ["", "[tune]", *(f"{name} = {_toml(spaces.format(dim))}" for name, dim in config.tune.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, bool | str):
+        return json.dumps(value)
+    return repr(value)

@@ -1,0 +1,108 @@
+"""What a person sees while a run trains."""
+
+import time
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+
+class Reporter:
+    """Hears of everything that happens; this one stays silent."""
+
+    def __enter__(self) -> "Reporter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def begin(self, path: Any, setup: Any, t: Any) -> None: ...
+    def steps(self, t: Any, phase: str) -> None: ...
+    def learning(self, done: int, of: int) -> None: ...
+    def iteration(self, t: Any, row: dict[str, float], outcome: Any) -> None: ...
+    def evaluation(self, t: Any, returns: list[float]) -> None: ...
+    def end(self, run: Any, wall: float, interrupted: bool) -> None: ...
+
+
+Silent = Reporter
+
+
+class _Speed(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.speed:,.0f} steps/s" if task.speed else "- steps/s", style="cyan")
+
+
+class Terminal(Reporter):
+    """A bar with the time left, the speed and the last returns; a line per test; a table at the end."""
+
+    def __init__(self, console: Console | None = None):
+        self.console = console or Console()
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
+            _Speed(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[news]}"),
+            console=self.console,
+            speed_estimate_period=120,
+        )
+        self._news = {"phase": "", "return": "", "test": ""}
+        self._tests: list[tuple[int, float, float]] = []
+
+    def __enter__(self) -> "Terminal":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def begin(self, path: Any, setup: Any, t: Any) -> None:
+        run = setup.config.run
+        self.console.print(f"{run.method} {run.algo} on [bold]{run.task}[/], seed {run.seed}, in {path}")
+        self._task = self._bar.add_task("train", total=run.steps, completed=t.env_steps, news="")
+        self._started = time.monotonic()
+
+    def _show(self, **news: str) -> None:
+        self._news |= news
+        self._bar.update(self._task, news="  ".join(filter(None, self._news.values())))
+
+    def steps(self, t: Any, phase: str) -> None:
+        self._bar.update(self._task, completed=t.env_steps)
+        self._show(phase=phase)
+
+    def learning(self, done: int, of: int) -> None:
+        self._show(phase=f"learning {done:,}/{of:,}" if of > 4000 else "")
+
+    def iteration(self, t: Any, row: dict[str, float], outcome: Any) -> None:
+        for agent in outcome.sick:
+            self.console.print(f"agent {agent} diverged at {t.env_steps:,} steps; a healthy one takes its place")
+        self._bar.update(self._task, completed=t.env_steps)
+        self._show(**{"phase": "", "return": f"return {row['return_mean']:.1f}"})
+
+    def evaluation(self, t: Any, returns: list[float]) -> None:
+        mean = sum(returns) / len(returns)
+        spread = (sum((r - mean) ** 2 for r in returns) / len(returns)) ** 0.5
+        self._tests.append((t.env_steps, mean, spread))
+        self.console.print(f"test at {t.env_steps:>10,} steps: {mean:8.1f} +- {spread:.1f}")
+        self._show(test=f"test {mean:.1f}")
+
+    def end(self, run: Any, wall: float, interrupted: bool) -> None:
+        self._bar.stop()
+        table = Table(title="stopped early" if interrupted else "done", title_justify="left")
+        for name in ("env steps", "gradient steps", "wall time", "first test", "last test", "best test"):
+            table.add_column(name, justify="right")
+        best = max(self._tests, key=lambda test: test[1], default=None)
+        shown = [self._tests[0], self._tests[-1], best] if best else [None] * 3
+        table.add_row(
+            f"{run.progress.env_steps:,}",
+            f"{run.progress.updates:,}",
+            f"{wall / 60:.1f} min",
+            *(f"{test[1]:.1f} at {test[0]:,}" if test else "-" for test in shown),
+        )
+        self.console.print(table)
+        self.console.print(f"run folder: {run.path}")
+        if interrupted:
+            self.console.print(f"go on with: oht train --resume {run.path}")

@@ -1,0 +1,215 @@
+"""Algorithm 1 of the paper, to be read beside it.
+
+Everything random comes from the seed and the number of the iteration, so a state between two iterations is all that a
+run needs to go on exactly as if it had never stopped.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from oht import population
+from oht import replay as ring
+from oht.agents.api import Algorithm, Spec
+from oht.config import Config
+from oht.envs.pool import Episode, Pool, open_pool
+from oht.errors import UserError
+from oht.population import Actors, Learner
+from oht.tuners import method
+from oht.tuners.api import Proposal, Tuner
+
+CHUNK = 2000  # updates of all agents between two looks at the clock
+
+
+class Setup(NamedTuple):
+    """The parts of a run that do not change."""
+
+    config: Config
+    algorithm: Algorithm
+    tuner: Tuner
+    learner: Learner
+    actors: Actors
+    pool: Pool
+    eval_pool: Any  # opened when first called
+
+
+class Progress(NamedTuple):
+    """The parts that do: what a checkpoint holds."""
+
+    agents: Any
+    tuner: Any
+    replay: ring.Replay
+    owed: np.ndarray  # (P,) gradient steps that each agent has yet to take, from rounding
+    iteration: int = 0
+    env_steps: int = 0
+    updates: int = 0  # gradient steps of all agents
+    fresh: int = 0  # env steps since the last learning
+
+
+class Outcome(NamedTuple):
+    """What an iteration has to tell."""
+
+    proposal: Proposal
+    returns: np.ndarray
+    metrics: dict[str, float]
+    sick: list[int]
+
+
+class Diverged(UserError):
+    """No agent is left with finite weights."""
+
+
+def build(config: Config, env: Callable | None = None) -> Setup:
+    """Opens the task and joins algorithm, tuner and learner."""
+    run = config.run
+    opened = partial(
+        open_pool, env or run.task, delay=run.delay, max_episode=run.max_episode, workers=run.workers
+    )
+    pool = opened(_tuner(config, config.algorithm(Spec(1, 1))).population)
+    algorithm = config.algorithm(Spec(pool.obs, pool.action))
+    config = config.with_hyper(algorithm.hyper)
+    return Setup(
+        config=config,
+        algorithm=algorithm,
+        tuner=_tuner(config, algorithm),
+        learner=Learner(algorithm, run.batch_size, method(run.method).max_n(config.tuner, config.tune, config.hyper)),
+        actors=Actors(algorithm),
+        pool=pool,
+        eval_pool=cache(partial(opened, run.eval_episodes)),
+    )
+
+
+def _tuner(config: Config, algorithm: Algorithm) -> Tuner:
+    return method(config.run.method).make(config.tuner, config.tune, {**algorithm.hyper, **config.hyper})
+
+
+def start(setup: Setup) -> Progress:
+    """New agents, an empty replay."""
+    agents_key, tuner_key = jax.random.split(_key(setup, "start", 0))
+    number, run = setup.tuner.population, setup.config.run
+    agents = population.create(agents_key, setup.algorithm, number)
+    replay = ring.empty(run.replay_size, setup.pool.obs, setup.pool.action)
+    return Progress(agents, setup.tuner.init(tuner_key), replay, np.zeros(number))
+
+
+def explore_at_random(setup: Setup, t: Progress) -> Progress:
+    """Episodes of uniform actions, played by nobody; not more at once than the random start still needs."""
+    run = setup.config.run
+    key = _key(setup, "iteration", t.iteration)
+    missing = -(-(run.start_steps - t.env_steps) // run.max_episode)
+    seeds = _seeds(key, min(missing, setup.pool.size))
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    shape = (len(seeds), setup.pool.action)
+    episodes = setup.pool.rollout(lambda _, __: rng.uniform(-1, 1, shape).astype(np.float32), seeds)
+    return _stored(t, episodes)
+
+
+def iterate(setup: Setup, t: Progress, look: Callable[[int, int], None]) -> tuple[Progress, Outcome]:
+    """One turn of Algorithm 1. `look` is told how many of how many gradient steps are done."""
+    k3, k4, k5, k6 = jax.random.split(_key(setup, "iteration", t.iteration), 4)
+    tuner_state, proposal = setup.tuner.ask(k3, t.tuner, t.agents, t.env_steps)  # line 3
+    agents, owed, updates, metrics = learn(setup, k4, t, proposal, look)  # line 4
+    agents, sick = heal(setup, agents, k6, tuner_state)
+    episodes = play(setup, k5, agents, proposal)  # line 5
+    returns = np.array([-np.inf if actor in sick else e.total for actor, e in zip(proposal.actors, episodes, strict=True)])
+    tuner_state, agents = setup.tuner.tell(k6, tuner_state, agents, proposal, returns)  # line 6
+    t = t._replace(agents=agents, tuner=tuner_state, owed=owed, updates=t.updates + updates, fresh=0)
+    return _stored(t, episodes), Outcome(proposal, returns, metrics, sick)
+
+
+def learn(setup: Setup, key, t: Progress, proposal: Proposal, look: Callable[[int, int], None]):
+    """psi_{t+1}^(j) <- psi_t^(j) + f(psi_t^(j), D, eta_t^(j)), each agent as often as its ratio says."""
+    owed = t.owed + proposal.ratios * t.fresh
+    batches = setup.algorithm.batches
+    updates = (owed // batches).astype(int) * batches
+    agents, done, sums = proposal.agents, 0, {}
+    for number in sorted(set(updates.tolist()) - {0}):
+        members = np.flatnonzero(updates == number)
+        some = population.take(agents, members)
+        hyper = _values(proposal.hyper, members)
+        chunk = max(CHUNK // len(members) // batches, 1) * batches
+        for first in range(0, number, chunk):
+            key, chunk_key = jax.random.split(key)
+            size = min(chunk, number - first)
+            some, metrics = setup.learner.learn(chunk_key, some, t.replay, hyper, size)
+            for name, values in metrics.items():
+                sums[name] = sums.get(name, 0.0) + float(values.sum()) * size
+            done += size * len(members)
+            look(done, int(updates.sum()))
+        agents = some if len(members) == len(updates) else population.put(agents, members, some)
+    return agents, owed - updates, done, {name: total / done for name, total in sums.items()}
+
+
+def heal(setup: Setup, agents, key, tuner_state) -> tuple[Any, list[int]]:
+    """Replaces agents whose weights are no longer finite by the champion, or by any healthy one."""
+    healthy = population.finite(agents)
+    if healthy.all():
+        return agents, []
+    if not healthy.any():
+        raise Diverged(
+            "the weights of every agent became infinite or NaN; a smaller learning rate would help "
+            "(the checkpoint holds the state from before)."
+        )
+    champion = setup.tuner.champion(key, tuner_state)
+    donor = champion if healthy[champion] else int(np.flatnonzero(healthy)[0])
+    sick = np.flatnonzero(~healthy)
+    return population.put(agents, sick, population.take(agents, np.full(len(sick), donor))), sick.tolist()
+
+
+def play(setup: Setup, key, agents, proposal: Proposal) -> list[Episode]:
+    """One whole episode of each actor, with exploration noise unless the tuner wants none."""
+    return _rollouts(setup, setup.pool, key, agents, proposal.hyper, proposal.actors, setup.tuner.explore)
+
+
+def evaluate(setup: Setup, t: Progress, key=None, episodes: int | None = None) -> list[float]:
+    """Returns of the champion without noise, on envs of its own; neither stored nor counted."""
+    key = _key(setup, "evaluation", t.iteration) if key is None else key
+    play_key, *champion_keys = jax.random.split(key, 1 + (episodes or setup.config.run.eval_episodes))
+    champions = [setup.tuner.champion(k, t.tuner) for k in champion_keys]
+    hyper = {name: np.full(setup.tuner.population, value) for name, value in setup.config.hyper.items()}
+    return [e.total for e in _rollouts(setup, setup.eval_pool(), play_key, t.agents, hyper, champions, explore=False)]
+
+
+def _rollouts(setup: Setup, pool: Pool, key, agents, hyper, actors: Sequence[int], explore: bool) -> list[Episode]:
+    """As many episodes at once as the pool has room for."""
+    episodes: list[Episode] = []
+    for wave, first in enumerate(range(0, len(actors), pool.size)):
+        wave_key = jax.random.fold_in(key, wave)
+        members = np.asarray(actors[first : first + pool.size])
+        act = setup.actors.policies(wave_key, population.take(agents, members), _values(hyper, members), explore)
+        episodes += pool.rollout(act, _seeds(wave_key, len(members)))
+    return episodes
+
+
+def _values(hyper: Mapping[str, np.ndarray], members: np.ndarray) -> dict[str, np.ndarray]:
+    return {name: np.asarray(values[members], np.float32) for name, values in hyper.items()}
+
+
+def close(setup: Setup) -> None:
+    """Ends the simulators."""
+    setup.pool.close()
+    if setup.eval_pool.cache_info().currsize:
+        setup.eval_pool().close()
+
+
+def _stored(t: Progress, episodes: list[Episode]) -> Progress:
+    replay = t.replay
+    for episode in episodes:
+        replay = ring.extend(replay, *episode)
+    steps = sum(len(episode.reward) for episode in episodes)
+    return t._replace(
+        replay=replay, iteration=t.iteration + 1, env_steps=t.env_steps + steps, fresh=t.fresh + steps
+    )
+
+
+def _key(setup: Setup, purpose: str, number: int):
+    purposes = ("start", "iteration", "evaluation")
+    root = jax.random.fold_in(jax.random.key(setup.config.run.seed), purposes.index(purpose))
+    return jax.random.fold_in(root, number)
+
+
+def _seeds(key, number: int) -> list[int]:
+    return np.asarray(jax.random.randint(jax.random.fold_in(key, 1), (number,), 0, 2**31 - 1)).tolist()
