@@ -1,0 +1,71 @@
+"""What environments look like from outside: policies in, whole episodes out."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from oht.errors import UserError
+
+
+class EnvError(UserError):
+    """An environment that broke: which one, at which step, and how."""
+
+
+class Episode(NamedTuple):
+    obs: np.ndarray  # (T + 1, obs) float32, the true last observation included
+    action: np.ndarray  # (T, action) float32 in [-1, 1], as the policy gave it
+    reward: np.ndarray  # (T,) float32
+    terminal: bool  # False: the episode was cut by a time limit
+
+    @property
+    def total(self) -> float:
+        """The undiscounted return."""
+        return float(self.reward.sum(dtype=np.float64))
+
+
+Act = Callable[[int, np.ndarray], np.ndarray]  # (t, observations (M, obs)) -> actions (M, action)
+
+
+class Pool(Protocol):
+    """Plays whole episodes, each determined by its seed and its actions alone."""
+
+    obs: int
+    action: int
+    size: int
+
+    def rollout(self, act: Act, seeds: Sequence[int]) -> list[Episode]:
+        """One episode for each of M <= size seeds, all running at once.
+
+        `act` is called once per time step with the observations of all M; the rows of episodes that have ended are
+        stale, and what it answers there is ignored.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+class Steps(NamedTuple):
+    """What one step of n envs gave."""
+
+    obs: np.ndarray  # (n, obs) float32
+    reward: np.ndarray  # (n,)
+    terminated: np.ndarray  # (n,) bool
+    truncated: np.ndarray  # (n,) bool, by a time limit of the env's own
+
+
+class Backend(Protocol):
+    """Envs that are stepped together, with flat observations and actions in [-1, 1]; none is ever reset on its own."""
+
+    obs: int
+    action: int
+
+    def reset(self, seeds: Sequence[int]) -> np.ndarray:
+        """Starts env 0..M-1 anew, each by its own seed, whatever happened before: observations (M, obs)."""
+        ...
+
+    def step(self, alive: np.ndarray, actions: np.ndarray) -> Steps:
+        """Steps only the envs whose indices are in `alive`, which is sorted, with one row of `actions` for each."""
+        ...
+
+    def close(self) -> None: ...

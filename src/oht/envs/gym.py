@@ -1,0 +1,152 @@
+"""Gymnasium envs in this process: flat observations, actions in [-1, 1]."""
+
+import ctypes
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from oht.envs.api import EnvError, Steps
+from oht.envs.tasks import Task
+from oht.errors import UserError
+
+Maker = Callable[[], gymnasium.Env]
+
+
+class Flat:
+    """One env as numbers in, numbers out; whatever it raises becomes an EnvError that says when."""
+
+    def __init__(self, name: str, make: Maker):
+        self.name = name
+        env = self._guard("when it was made", make)
+        if not isinstance(env, gymnasium.Env):
+            raise UserError(f"{name} made a {type(env).__name__}; it should make a gymnasium.Env.")
+        self._env = env
+        self.obs = _width(name, env.observation_space)
+        self._low, self._high = _bounds(name, env.action_space)
+        self.action = self._low.size
+        self._steps = self._seed = 0
+        self.reset(0)  # some envs treat their very first reset differently (AntBulletEnv-v0), and no episode should
+
+    def reset(self, seed: int) -> np.ndarray:
+        self._steps, self._seed = 0, seed
+        obs, _ = self._guard("in its reset", partial(self._env.reset, seed=int(seed)))
+        return self._flatten(obs)
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool]:
+        self._steps += 1
+        space = self._env.action_space
+        scaled = np.clip(self._low + (action + 1.0) / 2 * (self._high - self._low), self._low, self._high)
+        native = scaled.reshape(space.shape).astype(space.dtype)
+        obs, reward, terminated, truncated, _ = self._guard("in its step", partial(self._env.step, native))
+        return self._flatten(obs), float(reward), bool(terminated), bool(truncated)
+
+    def close(self) -> None:
+        self._env.close()
+
+    def _flatten(self, obs: Any) -> np.ndarray:
+        with np.errstate(over="ignore"):  # what float32 cannot hold becomes inf, which is refused later
+            flat = self._guard("with its observation", partial(_flat, self._env.observation_space, obs))
+        if flat.size != self.obs:
+            raise EnvError(f"{self.name} gave {flat.size} numbers as observation {self._when()}, not {self.obs}.")
+        return flat
+
+    def _guard(self, where: str, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except UserError:
+            raise
+        except Exception as error:
+            when = f" {self._when()}" if hasattr(self, "_steps") else ""
+            raise EnvError(f"{self.name} failed {where}{when}: {type(error).__name__}: {error}") from error
+
+    def _when(self) -> str:
+        return f"at step {self._steps} of the episode with seed {self._seed}"
+
+
+class InProcess:
+    """A backend of envs that are stepped one after the other; see `oht.envs.api.Backend`."""
+
+    def __init__(self, name: str, make: Maker, size: int):
+        self._envs = [Flat(name, make) for _ in range(size)]
+        self.obs, self.action = self._envs[0].obs, self._envs[0].action
+
+    def reset(self, seeds: Sequence[int]) -> np.ndarray:
+        return np.stack([env.reset(seed) for env, seed in zip(self._envs, seeds, strict=False)])
+
+    def step(self, alive: np.ndarray, actions: np.ndarray) -> Steps:
+        results = [self._envs[env].step(action) for env, action in zip(alive, actions, strict=True)]
+        obs, reward, terminated, truncated = zip(*results, strict=True)
+        return Steps(np.stack(obs), np.array(reward), np.array(terminated), np.array(truncated))
+
+    def close(self) -> None:
+        for env in self._envs:
+            env.close()
+
+
+def maker(task: Task) -> Maker:
+    """What makes the envs of a task; it can be sent to another process."""
+    module, colon, attribute = task.env.partition(":")
+    if colon and callable(getattr(import_module(module), attribute, None)):
+        return partial(_call, module, attribute)
+    id = attribute if colon else task.env
+    if id not in gymnasium.registry:
+        raise UserError(f"module {module!r} neither has {attribute!r} nor registers it with Gymnasium.")
+    return partial(gymnasium.make, gymnasium.spec(id), disable_env_checker=True)
+
+
+def _call(module: str, attribute: str) -> gymnasium.Env:
+    return getattr(import_module(module), attribute)()
+
+
+def _width(name: str, space: spaces.Space) -> int:
+    """How many numbers an observation is; what is not a list of numbers is refused."""
+    if isinstance(space, spaces.Dict):
+        return sum(_width(name, part) for part in space.spaces.values())
+    if isinstance(space, spaces.Tuple):
+        return sum(_width(name, part) for part in space.spaces)
+    if isinstance(space, spaces.Box) and len(space.shape) < (2 if space.dtype == np.uint8 else 3):
+        return int(np.prod(space.shape))
+    raise UserError(
+        f"{name} has observations in {space}; supported are a Box of numbers (no images) and Dict or Tuple of such."
+    )
+
+
+def _flat(space: spaces.Space, obs: Any) -> np.ndarray:
+    """The numbers of an observation, parts in the order of their space."""
+    if isinstance(space, spaces.Dict):
+        return np.concatenate([_flat(part, obs[key]) for key, part in space.spaces.items()])
+    if isinstance(space, spaces.Tuple):
+        return np.concatenate([_flat(part, value) for part, value in zip(space.spaces, obs, strict=True)])
+    return np.array(obs, np.float32).ravel()
+
+
+def _bounds(name: str, space: spaces.Space) -> tuple[np.ndarray, np.ndarray]:
+    if not (isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating) and space.is_bounded()):
+        raise UserError(f"{name} has actions in {space}; supported are continuous actions: a Box with finite bounds.")
+    return space.low.astype(np.float64).ravel(), space.high.astype(np.float64).ravel()
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """Swallows what C code prints: PyBullet greets at its import and at every connection."""
+    flush = partial(ctypes.CDLL(None).fflush, None)
+    flush()
+    kept = [os.dup(stream) for stream in (1, 2)]
+    void = os.open(os.devnull, os.O_WRONLY)
+    try:
+        for stream in (1, 2):
+            os.dup2(void, stream)
+        yield
+    finally:
+        flush()
+        for stream, copy in zip((1, 2), kept, strict=True):
+            os.dup2(copy, stream)
+        for descriptor in (void, *kept):
+            os.close(descriptor)

@@ -1,0 +1,122 @@
+"""M policies in, M whole episodes out: EnvPool where it can, other Gymnasium envs in this process or in workers."""
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+
+import gymnasium
+import numpy as np
+
+from oht.envs.api import Act, Backend, EnvError, Episode, Pool
+from oht.envs.delay import pay_late
+from oht.envs.gym import InProcess, Maker, maker, silence
+from oht.envs.tasks import Task, find, named, require
+from oht.errors import UserError
+
+__all__ = ["Act", "EnvError", "Episode", "Pool", "open_pool"]
+
+
+def open_pool(
+    task: str | Callable[[], gymnasium.Env],
+    size: int,
+    *,
+    delay: int = 0,
+    max_episode: int = 1000,
+    workers: int | None = None,
+) -> Pool:
+    """A pool that plays up to `size` episodes at once.
+
+    `task` is a name (see `oht.envs.tasks`) or a callable that makes an env. An episode is cut after the env's own limit
+    or after `max_episode` steps, whichever comes first. `workers` is the number of processes for envs that EnvPool does
+    not have: 0 steps them in this process, None decides by what a step costs.
+    """
+    if size < 1 or max_episode < 1 or delay < 0:
+        raise UserError("a pool needs size >= 1, max_episode >= 1 and delay >= 0.")
+    known = find(task) if isinstance(task, str) else Task(_callable_name(task), "gymnasium", "")
+    if delay and known.delay and delay != known.delay:
+        raise UserError(f"{known.name!r} and delay={delay} contradict each other; give the delay once.")
+    require(known)
+    if known.backend == "envpool":
+        from oht.envs.envpool import EnvPool
+
+        backend: Backend = EnvPool(known, size)
+    else:
+        with silence() if known.extra == "bullet" else nullcontext():
+            make: Maker = maker(known) if isinstance(task, str) else task
+            backend = InProcess(known.id, make, size)
+    delay = delay or known.delay
+    return Rollouts(named(known.id, delay), backend, size, min(known.limit or max_episode, max_episode), delay)
+
+
+class Rollouts:
+    """The pool over any backend. Envs whose episode has ended are not stepped until the next rollout."""
+
+    def __init__(self, name: str, backend: Backend, size: int, limit: int, delay: int):
+        self.obs, self.action, self.size = backend.obs, backend.action, size
+        self._name, self._backend, self._limit, self._delay = name, backend, limit, delay
+        self._observations = np.empty((limit + 1, size, self.obs), np.float32)
+        self._actions = np.empty((limit, size, self.action), np.float32)
+        self._rewards = np.empty((limit, size), np.float32)
+
+    def rollout(self, act: Act, seeds: Sequence[int]) -> list[Episode]:
+        if not 0 < len(seeds) <= self.size or not all(0 <= seed < 2**31 for seed in seeds):
+            raise ValueError(f"a rollout takes 1 to {self.size} seeds, each from 0 to 2**31 - 1, not {list(seeds)}")
+        try:
+            return self._play(act, seeds)
+        except EnvError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self._backend.close()
+
+    def _play(self, act: Act, seeds: Sequence[int]) -> list[Episode]:
+        count = len(seeds)
+        obs, action, reward = self._observations[:, :count], self._actions[:, :count], self._rewards[:, :count]
+        alive = np.arange(count)
+        length, terminal = np.full(count, self._limit), np.zeros(count, bool)
+        obs[0] = self._backend.reset(seeds)
+        self._check("observation", obs[0], 0, alive, seeds)
+        for t in range(self._limit):
+            action[t] = act(t, obs[t])
+            chosen = action[t, alive]
+            if not np.isfinite(chosen).all():
+                raise UserError(
+                    f"the policy's action at step {t + 1} of {self._name} is not finite: learning diverged."
+                )
+            steps = self._backend.step(alive, chosen)
+            if len(alive) < count:
+                obs[t + 1] = obs[t]
+            obs[t + 1, alive] = steps.obs
+            reward[t, alive] = steps.reward
+            self._check("observation", obs[t + 1, alive], t + 1, alive, seeds)
+            self._check("reward", reward[t, alive], t + 1, alive, seeds)
+            over = steps.terminated | steps.truncated
+            if over.any():
+                length[alive[over]] = t + 1
+                terminal[alive[over]] = steps.terminated[over]
+                alive = alive[~over]
+                if not alive.size:
+                    break
+        return [
+            Episode(
+                obs=obs[: length[i] + 1, i].copy(),
+                action=action[: length[i], i].copy(),
+                reward=pay_late(reward[: length[i], i].copy(), self._delay),
+                terminal=bool(terminal[i]),
+            )
+            for i in range(count)
+        ]
+
+    def _check(self, what: str, values: np.ndarray, step: int, alive: np.ndarray, seeds: Sequence[int]) -> None:
+        if not (finite := np.isfinite(values)).all():
+            bad = ~finite.reshape(len(alive), -1).all(axis=1)
+            seed = seeds[alive[bad][0]]
+            raise EnvError(
+                f"{self._name} gave a {what} that is not finite at step {step} of the episode with seed {seed}."
+            )
+
+
+def _callable_name(make: object) -> str:
+    if not callable(make):
+        raise UserError(f"a task is a name or a function that makes an env, not {type(make).__name__}.")
+    return f"{getattr(make, '__module__', '')}:{getattr(make, '__qualname__', type(make).__name__)}".lstrip(":")
