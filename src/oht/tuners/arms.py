@@ -7,35 +7,37 @@ Eqn (4). With several `Choice` dimensions every combination is an arm, and each 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from oht.errors import UserError
+from oht.settings import setting
 from oht.spaces import Dimension, Space
 from oht.tuners import columns
 from oht.tuners.api import Agents, Key, Proposal, Tuner
-from oht.tuners.search import SHAPES, Categorical, categorical, fitness, generator, softmax
-from oht.tuners.settings import Settings, setting
+from oht.tuners.search import Categorical, categorical, fitness, generator, softmax
 
 MOST_ARMS = 64
 
 
 @dataclass(frozen=True)
-class Discrete(Settings):
+class Discrete:
     """What the logits of a discrete dimension need, whoever samples from them."""
 
     beta: float = setting(0.02, "learning rate of the logits (Adam), Eqn (4); 0 never learns, a control", low=0)
     epsilon: float = setting(0.1, "share of uniform draws when sampling discrete values", low=0, high=1)
     importance: bool = setting(False, "weigh discrete samples by P over the epsilon-mixed P")
-    fitness: str = setting("standard", "what the returns become before the update", choices=tuple(SHAPES))
+    fitness: Literal["standard", "ranks", "raw"] = setting(
+        "standard", "what returns become before the update: standard, ranks or raw"
+    )
 
 
 @dataclass(frozen=True)
 class Arms(Discrete):
     window: int = setting(6, "arms: episodes for each step of the logits", low=1)
-    train: str = setting("all", "arms: which arms learn in an iteration", choices=("all", "played"))
-    champion: str = setting("sample", "arms: test a draw from P, or the likeliest", choices=("sample", "argmax"))
+    train: Literal["all", "played"] = setting("all", "arms: which arms learn in an iteration: all or played")
+    champion: Literal["sample", "argmax"] = setting("sample", "arms: the tested arm: sample (from P) or argmax")
     replay_ratio: float | None = setting(
         None,
         "arms: gradient steps of each trained arm for each env step; by default 1 over the number of trained arms,"

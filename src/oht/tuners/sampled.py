@@ -7,29 +7,27 @@ other N draw their values afresh in each iteration, train, and play; their retur
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import numpy as np
 
 from oht.errors import UserError
+from oht.settings import setting
 from oht.spaces import Choice, Dimension, Space
 from oht.tuners import columns
 from oht.tuners.api import Agents, Key, Proposal, Tuner
 from oht.tuners.arms import Discrete
-from oht.tuners.search import SCALES, Categorical, Gaussian, Search, ascent, categorical, cem, fitness, generator
-from oht.tuners.settings import Settings, setting
+from oht.tuners.search import Categorical, Gaussian, Search, ascent, categorical, cem, fitness, generator
 
 
 @dataclass(frozen=True)
-class Population(Settings):
+class Population:
     """Who trains and plays, whatever the distribution learns."""
 
     population: int = setting(10, "sampled: agents that draw values and play, besides the main agent", low=1)
-    members: str = setting(
-        "fork",
-        "sampled: in each iteration members start as copies of the main agent, or keep their own weights",
-        choices=("fork", "persist"),
+    members: Literal["fork", "persist"] = setting(
+        "fork", "sampled: each iteration, members fork from the main agent or persist with their own weights"
     )
     main_ratio: float = setting(1.0, "sampled: gradient steps of the main agent for each env step of all", low=0)
     member_ratio: float = setting(0.1, "sampled: gradient steps of each member for each env step of all", low=0)
@@ -39,16 +37,14 @@ class Population(Settings):
 
 @dataclass(frozen=True)
 class Sampled(Population, Discrete):
-    search: str = setting("cem", "sampled: CEM on (mu, sigma), or ES ascent on mu by Eqn (3)", choices=("cem", "es"))
+    search: Literal["cem", "es"] = setting("cem", "sampled: cem on (mu, sigma), or es: ascent on mu by Eqn (3)")
     elite_fraction: float = setting(0.5, "cem: share of the members that are elites", low=0, high=1)
     log_weights: bool = setting(False, "cem: weigh the elites by log((elites + 1) / rank), as CEM-RL does")
     old_mean: bool = setting(False, "cem: variance about the old mean, as in CEM-RL, not the new one")
-    noise: float = setting(0.0, "cem: noise floor, a standard deviation added to sigma at each step", low=0)
+    sigma_noise: float = setting(0.0, "cem: noise floor, its square is added to sigma^2 at each step", low=0)
     es_rate: float = setting(0.05, "es: learning rate beta of Eqn (3)", low=0)
-    es_scale: str = setting(
-        "unbiased",
-        "es: factor before the sum of Eqn (3): 1/sigma^2, 1/sigma as printed in the paper, or 1 (natural gradient)",
-        choices=tuple(SCALES),
+    es_scale: Literal["unbiased", "paper", "natural"] = setting(
+        "unbiased", "es: factor in Eqn (3): unbiased (1/sigma^2), paper (1/sigma, as printed) or natural (1)"
     )
 
 
@@ -125,7 +121,7 @@ def _gaussian_search(settings: Sampled, space: Space) -> Search:
         elite_fraction=settings.elite_fraction,
         log_weights=settings.log_weights,
         old_mean=settings.old_mean,
-        noise=settings.noise,
+        noise=settings.sigma_noise,
     )
 
 

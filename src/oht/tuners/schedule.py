@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from oht.errors import UserError
+from oht.settings import setting
 from oht.spaces import Dimension
 from oht.tuners import columns
 from oht.tuners.api import Tuner
-from oht.tuners.settings import Settings, setting
 from oht.tuners.static import lone
 
 FILE = "schedule.csv"
@@ -20,7 +20,7 @@ PREFIX = "champion/"
 
 
 @dataclass(frozen=True)
-class Schedule(Settings):
+class Schedule:
     source: str = setting("", "schedule: the run folder, or its schedule.csv, whose champion's values are replayed")
     replay_ratio: float = setting(1.0, "schedule: gradient steps for each env step", low=0)
 

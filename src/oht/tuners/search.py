@@ -5,7 +5,7 @@ few numbers, once per iteration.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -57,10 +57,15 @@ def ranks(returns: Array) -> Array:
     return (below + (equal - 1) / 2) / (len(returns) - 1) - 0.5
 
 
-SHAPES: dict[str, Callable[[Array], Array]] = {"standard": standardised, "ranks": ranks, "raw": lambda returns: returns}
+Shape = Literal["standard", "ranks", "raw"]
+SHAPES: dict[Shape, Callable[[Array], Array]] = {
+    "standard": standardised,
+    "ranks": ranks,
+    "raw": lambda returns: returns,
+}
 
 
-def fitness(shape: str, returns: Array) -> Array:
+def fitness(shape: Shape, returns: Array) -> Array:
     return SHAPES[shape](tamed(returns))
 
 
@@ -182,14 +187,15 @@ def cem(
     return _gaussian(mu, sigma, low, high, learn)
 
 
-SCALES: dict[str, Callable[[Array], Array]] = {
+Scale = Literal["unbiased", "paper", "natural"]
+SCALES: dict[Scale, Callable[[Array], Array]] = {
     "unbiased": lambda sigma: 1 / sigma**2,
     "paper": lambda sigma: 1 / sigma,
     "natural": lambda sigma: np.ones_like(sigma),
 }
 
 
-def es_gradient(state: Gaussian, points: Array, fitness: Array, scale: str = "unbiased") -> Array:
+def es_gradient(state: Gaussian, points: Array, fitness: Array, scale: Scale = "unbiased") -> Array:
     """s(sigma) / N sum_j F_j (eta_j - mu): Eqn (3) without beta; 0 where sigma = 0.
 
     s = 1/sigma^2 ("unbiased") estimates the gradient of the expected fitness by mu; s = 1/sigma ("paper") is what is
@@ -200,7 +206,9 @@ def es_gradient(state: Gaussian, points: Array, fitness: Array, scale: str = "un
     return np.where(moved, SCALES[scale](sigma) * (fitness[:, None] * (points - state.mu)).mean(axis=0), 0.0)
 
 
-def ascent(mu: Array, sigma: Array, low: Array, high: Array, *, rate: float = 0.05, scale: str = "unbiased") -> Search:
+def ascent(
+    mu: Array, sigma: Array, low: Array, high: Array, *, rate: float = 0.05, scale: Scale = "unbiased"
+) -> Search:
     """Eqn (3): gradient ascent on mu with a fixed sigma and antithetic draws; mu is kept within the bounds."""
 
     def learn(state: Gaussian, points: Array, fitness: Array) -> Gaussian:

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from oht.errors import UserError
+from oht.settings import setting
 from oht.spaces import Dimension
 from oht.tuners.api import Agents, Key, Proposal, State, Tuner
 from oht.tuners.columns import samples
-from oht.tuners.settings import Settings, setting
 
 
 @dataclass(frozen=True)
-class Static(Settings):
+class Static:
     replay_ratio: float = setting(1.0, "gradient steps for each env step", low=0)
 
 
