@@ -42,6 +42,8 @@ class Sampled(Population, Discrete):
     log_weights: bool = setting(False, "cem: weigh the elites by log((elites + 1) / rank), as CEM-RL does")
     old_mean: bool = setting(False, "cem: variance about the old mean, as in CEM-RL, not the new one")
     sigma_noise: float = setting(0.0, "cem: noise floor, its square is added to sigma^2 at each step", low=0)
+    mu_step: float = setting(1.0, "cem: share of the way that mu goes to the mean of the elites", low=0, high=1)
+    sigma_step: float = setting(1.0, "cem: share of the way that sigma goes to that of the elites", low=0, high=1)
     es_rate: float = setting(0.05, "es: learning rate beta of Eqn (3)", low=0)
     es_scale: Literal["unbiased", "paper", "natural"] = setting(
         "unbiased", "es: factor in Eqn (3): unbiased (1/sigma^2), paper (1/sigma, as printed) or natural (1)"
@@ -122,6 +124,8 @@ def _gaussian_search(settings: Sampled, space: Space) -> Search:
         log_weights=settings.log_weights,
         old_mean=settings.old_mean,
         noise=settings.sigma_noise,
+        mu_step=settings.mu_step,
+        sigma_step=settings.sigma_step,
     )
 
 

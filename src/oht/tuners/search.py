@@ -171,18 +171,23 @@ def cem(
     log_weights: bool = False,
     old_mean: bool = False,
     noise: float = 0.0,
+    mu_step: float = 1.0,
+    sigma_step: float = 1.0,
 ) -> Search:
     """The cross-entropy method on (mu, sigma) with antithetic draws.
 
-    Without a signal the textbook form shrinks, so that mu drifts by about one initial sigma in all. CEM-RL's form
-    (`log_weights`, `old_mean`, `noise`) keeps its spread and mu wanders on. Equal fitness of all teaches nothing.
+    Without a signal the textbook form shrinks, so that mu drifts by about one initial sigma in all; but with ten draws
+    it also shrinks on a slope, and climbs no further than one to two. CEM-RL's form (`log_weights`, `old_mean`,
+    `noise`) keeps its spread and mu wanders on. Smoothed updating (`mu_step`, `sigma_step` below 1: only so much of the
+    way) drifts less and climbs further. Equal fitness of all teaches nothing.
     """
 
     def learn(state: Gaussian, points: Array, fitness: Array) -> Gaussian:
         if np.ptp(fitness) == 0:
             return state
         weights = elite_weights(max(1, round(elite_fraction * len(points))), log_weights)
-        return cem_update(state, points, fitness, weights, old_mean, noise)
+        new = cem_update(state, points, fitness, weights, old_mean, noise)
+        return Gaussian(state.mu + mu_step * (new.mu - state.mu), state.sigma + sigma_step * (new.sigma - state.sigma))
 
     return _gaussian(mu, sigma, low, high, learn)
 
