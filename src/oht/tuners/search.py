@@ -138,7 +138,7 @@ class Gaussian(NamedTuple):
 def antithetic(rng: np.random.Generator, number: int, size: int) -> Array:
     """`number` standard normal vectors, each followed by its negative."""
     half = rng.standard_normal(((number + 1) // 2, size))
-    return np.stack([half, -half], axis=1).reshape(-1, size)[:number]
+    return np.stack([half, -half], axis=1).reshape(2 * len(half), size)[:number]
 
 
 def elite_weights(elites: int, log_weights: bool = False) -> Array:
