@@ -1,7 +1,9 @@
 """M policies in, M whole episodes out: EnvPool where it can, other Gymnasium envs in this process or in workers."""
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 
 import gymnasium
 import numpy as np
@@ -10,6 +12,7 @@ from oht.envs.api import Act, Backend, EnvError, Episode, Pool
 from oht.envs.delay import pay_late
 from oht.envs.gym import InProcess, Maker, maker, silence
 from oht.envs.tasks import Task, find, named, require
+from oht.envs.workers import Workers, portable
 from oht.errors import UserError
 
 __all__ = ["Act", "EnvError", "Episode", "Pool", "open_pool"]
@@ -27,10 +30,11 @@ def open_pool(
 
     `task` is a name (see `oht.envs.tasks`) or a callable that makes an env. An episode is cut after the env's own limit
     or after `max_episode` steps, whichever comes first. `workers` is the number of processes for envs that EnvPool does
-    not have: 0 steps them in this process, None decides by what a step costs.
+    not have: 0 steps them in this process, as is done with callables that cannot be pickled; None: one for each core if
+    their steps are known to be slow.
     """
-    if size < 1 or max_episode < 1 or delay < 0:
-        raise UserError("a pool needs size >= 1, max_episode >= 1 and delay >= 0.")
+    if size < 1 or max_episode < 1 or delay < 0 or (workers or 0) < 0:
+        raise UserError("a pool needs size >= 1, max_episode >= 1, delay >= 0 and workers >= 0.")
     known = find(task) if isinstance(task, str) else Task(_callable_name(task), "gymnasium", "")
     if delay and known.delay and delay != known.delay:
         raise UserError(f"{known.name!r} and delay={delay} contradict each other; give the delay once.")
@@ -40,19 +44,30 @@ def open_pool(
 
         backend: Backend = EnvPool(known, size)
     else:
-        with silence() if known.extra == "bullet" else nullcontext():
-            make: Maker = maker(known) if isinstance(task, str) else task
-            backend = InProcess(known.id, make, size)
+        backend = _gymnasium(known, None if isinstance(task, str) else task, size, workers)
     delay = delay or known.delay
     return Rollouts(named(known.id, delay), backend, size, min(known.limit or max_episode, max_episode), delay)
 
 
+def _gymnasium(task: Task, make: Maker | None, size: int, workers: int | None) -> Backend:
+    """Slow envs in as many processes as there are cores, others in this one, unless the number is given."""
+    if workers is None:
+        workers = min(size, os.cpu_count() or 1) if task.slow and size > 1 else 0
+    greets = task.extra == "bullet"
+    with silence() if greets else nullcontext():
+        make = make or maker(task)
+        if workers and (sent := portable(make)):
+            return Workers(task.id, sent, size, min(workers, size), quiet=greets)
+        return InProcess(task.id, make, size)
+
+
 class Rollouts:
-    """The pool over any backend. Envs whose episode has ended are not stepped until the next rollout."""
+    """The pool over any backend. Envs whose episode has ended are not stepped; a rollout that fails closes the pool."""
 
     def __init__(self, name: str, backend: Backend, size: int, limit: int, delay: int):
         self.obs, self.action, self.size = backend.obs, backend.action, size
         self._name, self._backend, self._limit, self._delay = name, backend, limit, delay
+        self._closed = False
         self._observations = np.empty((limit + 1, size, self.obs), np.float32)
         self._actions = np.empty((limit, size, self.action), np.float32)
         self._rewards = np.empty((limit, size), np.float32)
@@ -60,14 +75,18 @@ class Rollouts:
     def rollout(self, act: Act, seeds: Sequence[int]) -> list[Episode]:
         if not 0 < len(seeds) <= self.size or not all(0 <= seed < 2**31 for seed in seeds):
             raise ValueError(f"a rollout takes 1 to {self.size} seeds, each from 0 to 2**31 - 1, not {list(seeds)}")
+        if self._closed:
+            raise ValueError(f"the pool of {self._name} is closed")
         try:
             return self._play(act, seeds)
-        except EnvError:
+        except BaseException:  # envs may be anywhere in their episodes and workers still busy
             self.close()
             raise
 
     def close(self) -> None:
-        self._backend.close()
+        if not self._closed:
+            self._closed = True
+            self._backend.close()
 
     def _play(self, act: Act, seeds: Sequence[int]) -> list[Episode]:
         count = len(seeds)
@@ -119,4 +138,6 @@ class Rollouts:
 def _callable_name(make: object) -> str:
     if not callable(make):
         raise UserError(f"a task is a name or a function that makes an env, not {type(make).__name__}.")
-    return f"{getattr(make, '__module__', '')}:{getattr(make, '__qualname__', type(make).__name__)}".lstrip(":")
+    if isinstance(make, partial):
+        return _callable_name(make.func)
+    return f"{make.__module__}:{getattr(make, '__qualname__', type(make).__name__)}"

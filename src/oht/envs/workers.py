@@ -1,0 +1,185 @@
+"""Gymnasium envs in worker processes, stepped in parallel.
+
+A worker is a new Python interpreter that runs this module: no fork (JAX is loaded in the parent) and no second import
+of the user's script, so nobody needs an `if __name__ == "__main__"`. It answers every message with a result or with the
+sentence of an error, and ends when the parent is gone.
+"""
+
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext, suppress
+from multiprocessing.connection import Connection, Pipe
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from oht.envs.api import EnvError, Steps
+from oht.envs.gym import InProcess, Maker, silence
+from oht.errors import UserError
+
+Message = tuple[Any, ...]  # the name of one of InProcess's methods and its arguments
+
+
+class WorkerDied(Exception):
+    """The process ended without an answer."""
+
+
+class Worker:
+    """One process with some of the envs."""
+
+    def __init__(self, name: str, make: bytes, size: int, quiet: bool):
+        self._link, far = Pipe()
+        command = [sys.executable, "-m", "oht.envs.workers", str(far.fileno())]
+        self._process = subprocess.Popen(command, pass_fds=[far.fileno()], stdin=subprocess.DEVNULL)
+        far.close()
+        self.send((name, make, size, quiet, sys.path))
+
+    def send(self, message: Message) -> None:
+        with suppress(OSError):  # if it died, the answer that never comes will tell
+            self._link.send(message)
+
+    def receive(self) -> Any:
+        try:
+            good, answer = self._link.recv()
+        except (EOFError, OSError) as error:
+            raise WorkerDied(f"exit code {self._process.wait()}") from error
+        if not good:
+            raise EnvError(answer)
+        return answer
+
+    def close(self) -> None:
+        self._link.close()  # which the worker takes as its end
+        try:
+            self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+class Workers:
+    """A backend whose env i lives in worker i % k; see `oht.envs.api.Backend`.
+
+    A worker that dies is replaced once in a rollout. What it was told is told again to the new one, which brings envs
+    that obey their seed to where they were.
+    """
+
+    def __init__(self, name: str, make: bytes, size: int, workers: int, quiet: bool = False):
+        self._name = name
+        shares = [len(range(size)[i::workers]) for i in range(workers)]
+        self._start = [lambda share=share: Worker(name, make, share, quiet) for share in shares]
+        self._workers = [start() for start in self._start]
+        self._told: list[list[Message]] = [[] for _ in shares]  # in this rollout, for each worker
+        self._last_obs = [np.empty(0, np.float32) for _ in shares]
+        self._replaced = False
+        try:
+            sizes = [worker.receive() for worker in self._workers]
+        except WorkerDied as died:
+            self.close()
+            raise EnvError(f"{name} ended its worker process when it was made ({died}).") from died
+        except BaseException:
+            self.close()
+            raise
+        self.obs, self.action = sizes[0]
+
+    def reset(self, seeds: Sequence[int]) -> np.ndarray:
+        self._told = [[] for _ in self._workers]
+        self._replaced = False
+        count = len(self._workers)
+        shares = {i: ("reset", list(seeds[i::count])) for i in range(min(count, len(seeds)))}
+        obs = np.empty((len(seeds), self.obs), np.float32)
+        for i, part in self._ask(shares).items():
+            obs[i::count] = self._last_obs[i] = part
+        return obs
+
+    def step(self, alive: np.ndarray, actions: np.ndarray) -> Steps:
+        count = len(self._workers)
+        rows = {i: np.flatnonzero(alive % count == i) for i in range(count)}
+        shares = {i: ("step", alive[own] // count, actions[own]) for i, own in rows.items() if own.size}
+        n = len(alive)
+        steps = Steps(np.empty((n, self.obs), np.float32), np.empty(n), np.empty(n, bool), np.empty(n, bool))
+        for i, part in self._ask(shares).items():
+            self._last_obs[i] = part.obs
+            for whole, own in zip(steps, part, strict=True):
+                whole[rows[i]] = own
+        return steps
+
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.close()
+
+    def _ask(self, shares: dict[int, Message]) -> dict[int, Any]:
+        """Sends each worker its share, then waits for all answers."""
+        for i, message in shares.items():
+            self._workers[i].send(message)
+        answers = {}
+        for i, message in shares.items():
+            try:
+                answers[i] = self._workers[i].receive()
+            except WorkerDied as died:
+                answers[i] = self._again(i, message, died)
+            self._told[i].append(message)
+        return answers
+
+    def _again(self, i: int, message: Message, died: WorkerDied) -> Any:
+        """The answer of a new worker that has first been told all that the dead one was."""
+        if self._replaced:
+            raise EnvError(f"{self._name} ended its worker process twice in one rollout ({died}).") from died
+        self._replaced = True
+        self._workers[i].close()
+        self._workers[i] = self._start[i]()
+        try:
+            self._workers[i].receive()
+            obs = self._last_obs[i]
+            for earlier in self._told[i]:
+                self._workers[i].send(earlier)
+                answer = self._workers[i].receive()
+                obs = answer.obs if isinstance(answer, Steps) else answer
+            if not np.array_equal(obs, self._last_obs[i]):
+                raise EnvError(
+                    f"{self._name} ended its worker process ({died}) and its episode cannot be repeated: "
+                    "the same seed and actions gave other observations."
+                )
+            self._workers[i].send(message)
+            return self._workers[i].receive()
+        except WorkerDied as again:
+            raise EnvError(f"{self._name} ended its worker process twice in one rollout ({again}).") from again
+
+
+def portable(make: Maker) -> bytes | None:
+    """A maker of envs as bytes for another process; None where it cannot be sent."""
+    try:
+        return cloudpickle.dumps(make)
+    except Exception:  # whatever the user's object raises when pickled
+        return None
+
+
+def serve(link: Connection) -> None:
+    """A worker's life."""
+    envs: InProcess | None = None
+    try:
+        while True:
+            message = link.recv()
+            try:
+                if envs is None:
+                    name, make, size, quiet, sys.path[:] = message
+                    with silence() if quiet else nullcontext():
+                        envs = InProcess(name, pickle.loads(make), size)
+                    answer = envs.obs, envs.action
+                else:
+                    answer = getattr(envs, message[0])(*message[1:])
+            except UserError as error:
+                link.send((False, str(error)))
+            else:
+                link.send((True, answer))
+    except (EOFError, OSError):  # the parent closed the link or is gone
+        if envs is not None:
+            envs.close()
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    serve(Connection(int(sys.argv[1])))
