@@ -246,7 +246,7 @@ class Whereabouts(environments.Probe):
 def test_slow_tasks_get_workers_and_others_do_not(monkeypatch: pytest.MonkeyPatch):
     started: list[int] = []
     monkeypatch.setattr(
-        "oht.envs.pool.Workers", lambda name, make, size, workers, quiet: started.append(workers) or 1 / 0
+        "oht.envs.pool.Workers", lambda name, make, size, workers, greets: started.append(workers) or 1 / 0
     )
     for task, size in (("Pendulum-v1", 3), ("bullet/ant", 1)):
         open_pool(task, size).close()

@@ -25,7 +25,7 @@ UNTIL_WE_CUT = 2**30  # EnvPool reports a terminal at its own limit as a truncat
 class EnvPool:
     """A backend; see `oht.envs.api.Backend`."""
 
-    def __init__(self, task: Task, size: int):
+    def __init__(self, task: Task):
         from envpool import make_gymnasium
         from envpool.registration import base_path
 
@@ -35,12 +35,12 @@ class EnvPool:
             self._options["base_path"] = str(models)
             weakref.finalize(self, shutil.rmtree, models, ignore_errors=True)
         self._envs = self._make(num_envs=1, **self._options)
-        self._columns, self.obs = _columns(self._envs.observation_space)
-        box = self._envs.action_space
+        space, box = self._envs.observation_space, self._envs.action_space
+        self._parts = list(space.spaces) if isinstance(space, spaces.Dict) else []  # in the order of dm_control's spec
+        self.obs = spaces.flatdim(space)
         if not (isinstance(box, spaces.Box) and (box.low == -1).all() and (box.high == 1).all()):
             raise NotImplementedError(f"EnvPool's {task.env} does not take actions in [-1, 1]")
         self.action = box.shape[0]
-        self._rows = np.empty((size, self.obs), np.float32)
 
     def reset(self, seeds: Sequence[int]) -> np.ndarray:
         threads = min(len(seeds), os.cpu_count() or 1)
@@ -56,23 +56,10 @@ class EnvPool:
 
     def _flat(self, obs: Any) -> np.ndarray:
         """The parts of a dict observation side by side."""
-        if not isinstance(obs, dict):
+        if not self._parts:
             return obs
-        rows = self._rows[: len(next(iter(obs.values())))]
-        for key, columns in self._columns.items():
-            rows[:, columns] = obs[key].reshape(len(rows), -1)
-        return rows
-
-
-def _columns(space: spaces.Space) -> tuple[dict[str, slice], int]:
-    """Where each part of a dict observation goes, in the order of dm_control's specification, and the width of all."""
-    parts = space.spaces if isinstance(space, spaces.Dict) else {"obs": space}
-    columns, start = {}, 0
-    for key, part in parts.items():
-        width = int(np.prod(part.shape or ()))
-        columns[key] = slice(start, start + width)
-        start += width
-    return columns, start
+        parts = [obs[part] for part in self._parts]
+        return np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1, dtype=np.float32)
 
 
 def _lean_models(assets: Path) -> Path | None:

@@ -3,7 +3,7 @@
 import ctypes
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -73,8 +73,9 @@ class Flat:
 class InProcess:
     """A backend of envs that are stepped one after the other; see `oht.envs.api.Backend`."""
 
-    def __init__(self, name: str, make: Maker, size: int):
-        self._envs = [Flat(name, make) for _ in range(size)]
+    def __init__(self, name: str, make: Maker, size: int, greets: bool = False):
+        with _silence() if greets else nullcontext():
+            self._envs = [Flat(name, make) for _ in range(size)]
         self.obs, self.action = self._envs[0].obs, self._envs[0].action
 
     def reset(self, seeds: Sequence[int]) -> np.ndarray:
@@ -92,17 +93,20 @@ class InProcess:
 
 def maker(task: Task) -> Maker:
     """What makes the envs of a task; it can be sent to another process."""
-    module, colon, attribute = task.env.partition(":")
-    if colon and callable(getattr(import_module(module), attribute, None)):
-        return partial(_call, module, attribute)
-    id = attribute if colon else task.env
-    if id not in gymnasium.registry:
-        raise UserError(f"module {module!r} neither has {attribute!r} nor registers it with Gymnasium.")
-    return partial(gymnasium.make, gymnasium.spec(id), disable_env_checker=True)
+    module, colon, name = task.env.partition(":")
+    if colon:
+        return partial(_make, module, name)
+    return partial(gymnasium.make, gymnasium.spec(task.env), disable_env_checker=True)
 
 
-def _call(module: str, attribute: str) -> gymnasium.Env:
-    return getattr(import_module(module), attribute)()
+def _make(module: str, name: str) -> gymnasium.Env:
+    """From a class or function of the module, or from an id that it registers with Gymnasium."""
+    found: Any = getattr(import_module(module), name, None)
+    if callable(found):
+        return found()
+    if name in gymnasium.registry:
+        return gymnasium.make(name, disable_env_checker=True)
+    raise UserError(f"module {module!r} neither has {name!r} nor registers it with Gymnasium.")
 
 
 def _width(name: str, space: spaces.Space) -> int:
@@ -134,7 +138,7 @@ def _bounds(name: str, space: spaces.Space) -> tuple[np.ndarray, np.ndarray]:
 
 
 @contextmanager
-def silence() -> Iterator[None]:
+def _silence() -> Iterator[None]:
     """Swallows what C code prints: PyBullet greets at its import and at every connection."""
     flush = partial(ctypes.CDLL(None).fflush, None)
     flush()

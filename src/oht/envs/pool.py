@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from functools import partial
 
 import gymnasium
@@ -10,7 +9,7 @@ import numpy as np
 
 from oht.envs.api import Act, Backend, EnvError, Episode, Pool
 from oht.envs.delay import pay_late
-from oht.envs.gym import InProcess, Maker, maker, silence
+from oht.envs.gym import InProcess, Maker, maker
 from oht.envs.tasks import Task, find, named, require
 from oht.envs.workers import Workers, portable
 from oht.errors import UserError
@@ -42,7 +41,7 @@ def open_pool(
     if known.backend == "envpool":
         from oht.envs.envpool import EnvPool
 
-        backend: Backend = EnvPool(known, size)
+        backend: Backend = EnvPool(known)
     else:
         backend = _gymnasium(known, None if isinstance(task, str) else task, size, workers)
     delay = delay or known.delay
@@ -53,12 +52,11 @@ def _gymnasium(task: Task, make: Maker | None, size: int, workers: int | None) -
     """Slow envs in as many processes as there are cores, others in this one, unless the number is given."""
     if workers is None:
         workers = min(size, os.cpu_count() or 1) if task.slow and size > 1 else 0
-    greets = task.extra == "bullet"
-    with silence() if greets else nullcontext():
-        make = make or maker(task)
-        if workers and (sent := portable(make)):
-            return Workers(task.id, sent, size, min(workers, size), quiet=greets)
-        return InProcess(task.id, make, size)
+    make = make or maker(task)
+    greets = task.extra == "bullet"  # PyBullet prints when it is imported and connected
+    if workers and (sent := portable(make)):
+        return Workers(task.id, sent, size, min(workers, size), greets)
+    return InProcess(task.id, make, size, greets)
 
 
 class Rollouts:
@@ -96,7 +94,10 @@ class Rollouts:
         obs[0] = self._backend.reset(seeds)
         self._check("observation", obs[0], 0, alive, seeds)
         for t in range(self._limit):
-            action[t] = act(t, obs[t])
+            answer = act(t, obs[t])
+            if np.shape(answer) != action[t].shape:
+                raise ValueError(f"a policy gave actions of shape {np.shape(answer)}, not {action[t].shape}")
+            action[t] = answer
             chosen = action[t, alive]
             if not np.isfinite(chosen).all():
                 raise UserError(

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
 from typing import Any
 
@@ -18,7 +18,7 @@ import cloudpickle
 import numpy as np
 
 from oht.envs.api import EnvError, Steps
-from oht.envs.gym import InProcess, Maker, silence
+from oht.envs.gym import InProcess, Maker
 from oht.errors import UserError
 
 Message = tuple[Any, ...]  # the name of one of InProcess's methods and its arguments
@@ -31,12 +31,12 @@ class WorkerDied(Exception):
 class Worker:
     """One process with some of the envs."""
 
-    def __init__(self, name: str, make: bytes, size: int, quiet: bool):
+    def __init__(self, name: str, make: bytes, size: int, greets: bool):
         self._link, far = Pipe()
         command = [sys.executable, "-m", "oht.envs.workers", str(far.fileno())]
         self._process = subprocess.Popen(command, pass_fds=[far.fileno()], stdin=subprocess.DEVNULL)
         far.close()
-        self.send((name, make, size, quiet, sys.path))
+        self.send((name, make, size, greets, sys.path))
 
     def send(self, message: Message) -> None:
         with suppress(OSError):  # if it died, the answer that never comes will tell
@@ -67,10 +67,10 @@ class Workers:
     that obey their seed to where they were.
     """
 
-    def __init__(self, name: str, make: bytes, size: int, workers: int, quiet: bool = False):
+    def __init__(self, name: str, make: bytes, size: int, workers: int, greets: bool):
         self._name = name
         shares = [len(range(size)[i::workers]) for i in range(workers)]
-        self._start = [lambda share=share: Worker(name, make, share, quiet) for share in shares]
+        self._start = [lambda share=share: Worker(name, make, share, greets) for share in shares]
         self._workers = [start() for start in self._start]
         self._told: list[list[Message]] = [[] for _ in shares]  # in this rollout, for each worker
         self._last_obs = [np.empty(0, np.float32) for _ in shares]
@@ -165,14 +165,15 @@ def serve(link: Connection) -> None:
             message = link.recv()
             try:
                 if envs is None:
-                    name, make, size, quiet, sys.path[:] = message
-                    with silence() if quiet else nullcontext():
-                        envs = InProcess(name, pickle.loads(make), size)
+                    name, make, size, greets, sys.path[:] = message
+                    envs = InProcess(name, pickle.loads(make), size, greets)
                     answer = envs.obs, envs.action
                 else:
                     answer = getattr(envs, message[0])(*message[1:])
             except UserError as error:
                 link.send((False, str(error)))
+            except Exception as error:
+                link.send((False, f"a worker process failed with {type(error).__name__}: {error}"))
             else:
                 link.send((True, answer))
     except (EOFError, OSError):  # the parent closed the link or is gone
