@@ -28,7 +28,7 @@ class Policy:
         champion = setup.tuner.champion(key, progress.tuner)
         self._setup, self._key, self._calls = setup, key, 0
         self._agent = population.take(progress.agents, np.array([champion]))
-        self._hyper = {name: np.float32([value]) for name, value in setup.config.hyper.items()}
+        self._hyper = {name: np.array([value], np.float32) for name, value in setup.config.hyper.items()}
 
     def __call__(self, obs: Any, deterministic: bool = True) -> np.ndarray:
         """The action for one observation, as the env gives it."""
@@ -229,7 +229,9 @@ def _go_on(path: Path, setup: Setup, t: Progress, counters: dict[str, Any], repo
             journal.checkpoint(t)
             raise
         except OSError as error:
-            raise UserError(f"{path} cannot be written ({error.strerror}); the last checkpoint is still valid.") from error
+            raise UserError(
+                f"{path} cannot be written ({error.strerror}); the last checkpoint is still valid."
+            ) from error
         finally:
             journal.close()
         result = Run(path, setup, t)

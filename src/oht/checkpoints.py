@@ -100,7 +100,9 @@ def _unflatten(state: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     leaves = []
     for name, (_, leaf) in zip(names, paths, strict=True):
         if arrays[name].shape != np.shape(leaf):
-            raise UserError(f"the checkpoint does not fit: {name} has shape {arrays[name].shape}, not {np.shape(leaf)}.")
+            raise UserError(
+                f"the checkpoint does not fit: {name} has shape {arrays[name].shape}, not {np.shape(leaf)}."
+            )
         leaves.append(jax.numpy.asarray(arrays[name]) if isinstance(leaf, jax.Array) else arrays[name])
     return jax.tree.unflatten(jax.tree.structure(state), leaves)
 

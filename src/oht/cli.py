@@ -20,10 +20,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
         for name, (describe, run, line) in COMMANDS.items():
             command = commands.add_parser(name, help=line, description=line, allow_abbrev=False)
-            command.set_defaults(run=run)
+            command.set_defaults(run=run, flags=command.flags)
             if words[:1] == [name]:
                 describe(command)
-        options = parser.parse_args(words)
+        options, rest = parser.parse_known_args(words)
+        for word in rest:
+            name = word.split("=")[0]
+            raise unknown("flag", name, options.flags()) if name.startswith("-") else UserError(f"what is {word!r}?")
         options.run(options)
         return 0
     except UserError as error:
@@ -40,14 +43,8 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; see `{self.prog} --help`.")
 
-    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        options, rest = self.parse_known_args(args, namespace)
-        if rest:
-            command = next(a for a in self._actions if isinstance(a, argparse._SubParsersAction)).choices[options.command]
-            flags = [flag for action in command._actions for flag in action.option_strings if flag.startswith("--")]
-            word = rest[0].split("=")[0]
-            raise unknown("flag", word, flags) if word.startswith("-") else UserError(f"unexpected word {word!r}.")
-        return options
+    def flags(self) -> list[str]:
+        return [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
 
 
 def _describe_train(parser: argparse.ArgumentParser) -> None:
@@ -144,8 +141,22 @@ def _tasks(options: argparse.Namespace) -> None:
     print_tasks()
 
 
+def _describe_plot(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", type=Path, metavar="RUN", help="a run folder")
+    parser.add_argument("--out", type=Path, help="a PNG, PDF or SVG file [plot.png in the run folder]")
+
+
+def _plot(options: argparse.Namespace) -> None:
+    from oht import runs
+    from oht.report.plots import plot_run
+
+    runs.check(options.path)
+    print(plot_run(options.path, options.out or options.path / "plot.png"))
+
+
 COMMANDS = {
     "train": (_describe_train, _train, "train an agent"),
     "tasks": (_describe_tasks, _tasks, "the tasks of the paper and what they need"),
     "eval": (_describe_eval, _eval, "test a trained agent"),
+    "plot": (_describe_plot, _plot, "draw the returns and the schedule of a run"),
 }

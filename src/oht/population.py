@@ -11,6 +11,7 @@ import numpy as np
 from oht import replay as ring
 from oht.agents.api import Algorithm, Array, Batch, Hyper, Key, Metrics
 
+Act = Callable[[int, np.ndarray], np.ndarray]
 Agents = Any  # the state of an algorithm, each leaf with a leading axis P
 
 
@@ -84,7 +85,7 @@ class Actors:
     def __init__(self, algorithm: Algorithm):
         self.algorithm = algorithm
 
-    def policies(self, key: Key, agents: Agents, hyper: Hyper, explore: bool) -> Callable[[int, np.ndarray], np.ndarray]:
+    def policies(self, key: Key, agents: Agents, hyper: Hyper, explore: bool) -> Act:
         """(t, observations (P, obs)) -> actions (P, action): row j by agent j, at time t with its own noise."""
         return lambda t, obs: np.asarray(self._act(key, agents, hyper, np.int32(t), obs, explore))
 

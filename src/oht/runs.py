@@ -1,10 +1,10 @@
 """The run folder: what was asked for, what happened, and the state to go on from.
 
-    config.toml   every setting, resolved: `oht train --config` runs it again
-    run.json      the command, package versions, the format of this folder
-    metrics.csv   a row per iteration            evals.csv      a row per evaluation
-    schedule.csv  the tuner's row per iteration  tensorboard/   the same numbers for TensorBoard
-    checkpoint/   the newest two states (see oht.checkpoints)
+config.toml   every setting, resolved: `oht train --config` runs it again
+run.json      the command, package versions, the format of this folder
+metrics.csv   a row per iteration            evals.csv      a row per evaluation
+schedule.csv  the tuner's row per iteration  tensorboard/   the same numbers for TensorBoard
+checkpoint/   the newest two states (see oht.checkpoints)
 """
 
 import contextlib

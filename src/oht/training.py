@@ -4,7 +4,7 @@ Everything random comes from the seed and the number of the iteration, so a stat
 run needs to go on exactly as if it had never stopped.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -65,9 +65,7 @@ class Diverged(UserError):
 def build(config: Config, env: Callable | None = None) -> Setup:
     """Opens the task and joins algorithm, tuner and learner."""
     run = config.run
-    opened = partial(
-        open_pool, env or run.task, delay=run.delay, max_episode=run.max_episode, workers=run.workers
-    )
+    opened = partial(open_pool, env or run.task, delay=run.delay, max_episode=run.max_episode, workers=run.workers)
     pool = opened(_tuner(config, config.algorithm(Spec(1, 1))).population)
     algorithm = config.algorithm(Spec(pool.obs, pool.action))
     config = config.with_hyper(algorithm.hyper)
@@ -98,7 +96,7 @@ def start(setup: Setup) -> Progress:
 def explore_at_random(setup: Setup, t: Progress) -> Progress:
     """Episodes of uniform actions, played by nobody; not more at once than the random start still needs."""
     run = setup.config.run
-    key = _key(setup, "iteration", t.iteration)
+    key = _key(setup, "random start", t.env_steps)
     missing = -(-(run.start_steps - t.env_steps) // run.max_episode)
     seeds = _seeds(key, min(missing, setup.pool.size))
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
@@ -114,9 +112,12 @@ def iterate(setup: Setup, t: Progress, look: Callable[[int, int], None]) -> tupl
     agents, owed, updates, metrics = learn(setup, k4, t, proposal, look)  # line 4
     agents, sick = heal(setup, agents, k6, tuner_state)
     episodes = play(setup, k5, agents, proposal)  # line 5
-    returns = np.array([-np.inf if actor in sick else e.total for actor, e in zip(proposal.actors, episodes, strict=True)])
+    returns = np.array([episode.total for episode in episodes])
+    returns[np.isin(proposal.actors, sick)] = -np.inf
     tuner_state, agents = setup.tuner.tell(k6, tuner_state, agents, proposal, returns)  # line 6
-    t = t._replace(agents=agents, tuner=tuner_state, owed=owed, updates=t.updates + updates, fresh=0)
+    t = t._replace(
+        agents=agents, tuner=tuner_state, owed=owed, iteration=t.iteration + 1, updates=t.updates + updates, fresh=0
+    )
     return _stored(t, episodes), Outcome(proposal, returns, metrics, sick)
 
 
@@ -168,17 +169,17 @@ def evaluate(setup: Setup, t: Progress, key=None, episodes: int | None = None) -
     """Returns of the champion without noise, on envs of its own; neither stored nor counted."""
     key = _key(setup, "evaluation", t.iteration) if key is None else key
     play_key, *champion_keys = jax.random.split(key, 1 + (episodes or setup.config.run.eval_episodes))
-    champions = [setup.tuner.champion(k, t.tuner) for k in champion_keys]
+    champions = np.array([setup.tuner.champion(k, t.tuner) for k in champion_keys])
     hyper = {name: np.full(setup.tuner.population, value) for name, value in setup.config.hyper.items()}
     return [e.total for e in _rollouts(setup, setup.eval_pool(), play_key, t.agents, hyper, champions, explore=False)]
 
 
-def _rollouts(setup: Setup, pool: Pool, key, agents, hyper, actors: Sequence[int], explore: bool) -> list[Episode]:
+def _rollouts(setup: Setup, pool: Pool, key, agents, hyper, actors: np.ndarray, explore: bool) -> list[Episode]:
     """As many episodes at once as the pool has room for."""
     episodes: list[Episode] = []
     for wave, first in enumerate(range(0, len(actors), pool.size)):
         wave_key = jax.random.fold_in(key, wave)
-        members = np.asarray(actors[first : first + pool.size])
+        members = actors[first : first + pool.size]
         act = setup.actors.policies(wave_key, population.take(agents, members), _values(hyper, members), explore)
         episodes += pool.rollout(act, _seeds(wave_key, len(members)))
     return episodes
@@ -200,13 +201,11 @@ def _stored(t: Progress, episodes: list[Episode]) -> Progress:
     for episode in episodes:
         replay = ring.extend(replay, *episode)
     steps = sum(len(episode.reward) for episode in episodes)
-    return t._replace(
-        replay=replay, iteration=t.iteration + 1, env_steps=t.env_steps + steps, fresh=t.fresh + steps
-    )
+    return t._replace(replay=replay, env_steps=t.env_steps + steps, fresh=t.fresh + steps)
 
 
 def _key(setup: Setup, purpose: str, number: int):
-    purposes = ("start", "iteration", "evaluation")
+    purposes = ("start", "random start", "iteration", "evaluation")
     root = jax.random.fold_in(jax.random.key(setup.config.run.seed), purposes.index(purpose))
     return jax.random.fold_in(root, number)
 

@@ -11,7 +11,7 @@ import jax
 Array = jax.Array
 Key = jax.Array
 State = Any  # a pytree of arrays; each algorithm has its own
-Hyper = Mapping[str, Array]
+Hyper = Mapping[str, Any]  # of numbers, traced or not
 Metrics = dict[str, Array]
 
 

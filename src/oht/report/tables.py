@@ -11,13 +11,33 @@ from oht.envs import tasks
 
 def print_tasks() -> None:
     """The paper's tasks, their scores, and whether they can run here."""
-    table = Table(caption="besides: any Gymnasium id with Box observations and actions, or module:Id; @delay5 delays rewards")
-    for name, justify in (("task", "left"), ("backend", "left"), ("env", "left"), ("obs", "right"), ("act", "right"),
-                          ("low", "right"), ("high", "right"), ("extra", "left"), ("installed", "left")):
+    table = Table(
+        caption="besides: any Gymnasium id with Box observations and actions, or module:Id; @delay5 delays rewards"
+    )
+    for name, justify in (
+        ("task", "left"),
+        ("backend", "left"),
+        ("env", "left"),
+        ("obs", "right"),
+        ("act", "right"),
+        ("low", "right"),
+        ("high", "right"),
+        ("extra", "left"),
+        ("installed", "left"),
+    ):
         table.add_column(name, justify=justify)  # pyright: ignore[reportArgumentType]
     for task in tasks.TASKS.values():
-        table.add_row(task.id, task.backend, task.env, str(task.obs), str(task.action), f"{task.low:g}",
-                      f"{task.high:g}", task.extra or "", "yes" if tasks.installed(task) else "no")
+        table.add_row(
+            task.id,
+            task.backend,
+            task.env,
+            str(task.obs),
+            str(task.action),
+            f"{task.low:g}",
+            f"{task.high:g}",
+            task.extra or "",
+            "yes" if tasks.installed(task) else "no",
+        )
     Console().print(table)
 
 

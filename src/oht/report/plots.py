@@ -1,0 +1,115 @@
+"""Pictures of one run: returns over steps and, under them, how the hyper-parameters moved."""
+
+import csv
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")  # files only: no screen needed
+import matplotlib.pyplot as plt
+import numpy as np
+
+from oht.errors import UserError
+
+Columns = dict[str, np.ndarray]
+
+
+def plot_run(run: Path, out: Path) -> Path:
+    """Draws the run folder into a PNG, PDF or SVG file."""
+    evals, metrics, schedule = (read(run / name) for name in ("evals.csv", "metrics.csv", "schedule.csv"))
+    if not metrics:
+        raise UserError(f"{run} has no finished iteration to plot yet (metrics.csv is missing or empty).")
+    logarithmic = log_scaled(run / "config.toml")
+    tuned = [name for name in names(schedule) if f"{name}/mu" in schedule or discrete_values(schedule, name)]
+    figure, axes = plt.subplots(
+        1 + len(tuned), 1, figsize=(8, 3.2 + 2.2 * len(tuned)), sharex=True, squeeze=False, layout="constrained"
+    )
+    draw_returns(axes[0, 0], evals, metrics)
+    axes[0, 0].set_title(run.resolve().name, fontsize=10)
+    for axis, name in zip(axes[1:, 0], tuned, strict=True):
+        if f"{name}/mu" in schedule:
+            draw_gaussian(figure, axis, schedule, name, name in logarithmic)
+        else:
+            draw_probabilities(axis, schedule, name)
+    axes[-1, 0].set_xlabel("env steps of all agents")
+    try:
+        figure.savefig(out, dpi=120)
+    except (OSError, ValueError) as error:
+        raise UserError(f"the plot cannot be written to {out}: {error}.") from None
+    finally:
+        plt.close(figure)
+    return out
+
+
+def read(path: Path) -> Columns:
+    """The columns of a table; an empty dict where there are no rows."""
+    if not path.exists():
+        return {}
+    with path.open(newline="") as file:
+        header, *rows = list(csv.reader(file)) or [[]]
+    whole = [row for row in rows if len(row) == len(header)]
+    return {name: np.array([float(row[i]) for row in whole]) for i, name in enumerate(header)} if whole else {}
+
+
+def log_scaled(config: Path) -> set[str]:
+    """The hyper-parameters that are searched by their logarithm."""
+    tune = tomllib.loads(config.read_text()).get("tune", {}) if config.exists() else {}
+    return {name for name, space in tune.items() if str(space).startswith("log:")}
+
+
+def names(schedule: Columns) -> list[str]:
+    """The hyper-parameters that a schedule tells of."""
+    return [column.removeprefix("champion/") for column in schedule if column.startswith("champion/")]
+
+
+def discrete_values(schedule: Columns, name: str) -> list[str]:
+    return [column.split("/")[2] for column in schedule if column.startswith(f"{name}/p/")]
+
+
+def samples(schedule: Columns, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(env steps, value, return) of all that was played."""
+    numbers = sorted({int(m[1]) for c in schedule if (m := re.fullmatch(r"sample/(\d+)/return", c))})
+    steps = np.concatenate([schedule["env_steps"] for _ in numbers])
+    values = np.concatenate([schedule[f"sample/{i}/{name}"] for i in numbers])
+    return steps, values, np.concatenate([schedule[f"sample/{i}/return"] for i in numbers])
+
+
+def draw_returns(axis: Any, evals: Columns, metrics: Columns) -> None:
+    axis.plot(metrics["env_steps"], metrics["return_mean"], color="0.7", linewidth=0.8, label="while training")
+    if evals:
+        mean, spread = evals["return_mean"], evals["return_std"]
+        axis.plot(evals["env_steps"], mean, color="tab:blue", marker="o", markersize=3, label="test, mean")
+        axis.fill_between(evals["env_steps"], mean - spread, mean + spread, color="tab:blue", alpha=0.2)
+    axis.set_ylabel("return of an episode")
+    axis.legend(fontsize=8, loc="best")
+    axis.grid(alpha=0.3)
+
+
+def draw_probabilities(axis: Any, schedule: Columns, name: str) -> None:
+    """Stacked: at each step the heights are the probabilities of the values."""
+    values = discrete_values(schedule, name)
+    shares = [schedule[f"{name}/p/{value}"] for value in values]
+    colours = plt.get_cmap("viridis")(np.linspace(0.15, 0.9, len(values)))
+    axis.stackplot(schedule["env_steps"], shares, labels=[f"{name} = {v}" for v in values], colors=colours, alpha=0.85)
+    axis.set_ylim(0, 1)
+    axis.margins(x=0)
+    axis.set_ylabel(f"P({name})")
+    axis.legend(fontsize=8, loc="upper left", ncols=len(values))
+
+
+def draw_gaussian(figure: Any, axis: Any, schedule: Columns, name: str, logarithmic: bool) -> None:
+    """The mean with a band of one sigma, and what was sampled, coloured by the return it got."""
+    steps, values, returns = samples(schedule, name)
+    mu, sigma = schedule[f"{name}/mu"], schedule[f"{name}/sigma"]
+    middle, low, high = (10.0**x if logarithmic else x for x in (mu, mu - sigma, mu + sigma))
+    axis.plot(schedule["env_steps"], middle, color="black", linewidth=1.2)
+    axis.fill_between(schedule["env_steps"], low, high, color="black", alpha=0.12)
+    finite = np.isfinite(returns)
+    points = axis.scatter(steps[finite], values[finite], c=returns[finite], s=7, cmap="viridis", alpha=0.8)
+    figure.colorbar(points, ax=axis, label="return")
+    axis.set_yscale("log" if logarithmic else "linear")
+    axis.set_ylabel(name)
+    axis.grid(alpha=0.3)
