@@ -101,7 +101,7 @@ def maker(task: Task) -> Maker:
 
 def _make(module: str, name: str) -> gymnasium.Env:
     """From a class or function of the module, or from an id that it registers with Gymnasium."""
-    found: Any = getattr(import_module(module), name, None)
+    found: Maker | None = getattr(import_module(module), name, None)
     if callable(found):
         return found()
     if name in gymnasium.registry:
