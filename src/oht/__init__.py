@@ -1,9 +1,14 @@
 """Off-policy learning that tunes its own hyper-parameters while it learns."""
 
-from oht.agents.api import Algorithm, Batch, Spec
-from oht.api import Policy, Run, load, resume, train
-from oht.errors import UserError
-from oht.spaces import Choice, Float, Int, LogFloat
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from oht.agents.api import Algorithm, Batch, Spec
+    from oht.api import Policy, Run, load, resume, train
+    from oht.errors import UserError
+    from oht.spaces import Choice, Float, Int, LogFloat
+    from oht.tuners.api import Proposal, Tuner
 
 __all__ = [
     "Algorithm",
@@ -13,10 +18,28 @@ __all__ = [
     "Int",
     "LogFloat",
     "Policy",
+    "Proposal",
     "Run",
     "Spec",
+    "Tuner",
     "UserError",
     "load",
     "resume",
     "train",
 ]
+
+_HOMES = {
+    "oht.agents.api": ("Algorithm", "Batch", "Spec"),
+    "oht.api": ("Policy", "Run", "load", "resume", "train"),
+    "oht.errors": ("UserError",),
+    "oht.spaces": ("Choice", "Float", "Int", "LogFloat"),
+    "oht.tuners.api": ("Proposal", "Tuner"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Each name is loaded when first used: env workers and `oht tasks` need no JAX."""
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(home), name)
+    raise AttributeError(f"module 'oht' has no attribute {name!r}")

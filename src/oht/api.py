@@ -196,7 +196,7 @@ class Journal:
         counters = {name: getattr(t, name) for name in ("iteration", "env_steps", "updates", "fresh")}
         counters |= {"evaluated": self.evaluated, "wall": self.wall()}
         counters["sizes"] = {name: table.size() for name, table in self.tables.items()}
-        checkpoints.save(self.path / "checkpoint", t.iteration, (t.agents, t.tuner, t.owed), counters, t.replay)
+        checkpoints.save(self.path / "checkpoint", t.env_steps, (t.agents, t.tuner, t.owed), counters, t.replay)
         self.saved = time.monotonic()
 
     def close(self) -> None:
@@ -218,13 +218,13 @@ def _go_on(path: Path, setup: Setup, t: Progress, counters: dict[str, Any], repo
             while t.env_steps < run.steps and not interrupted():
                 t, outcome = training.iterate(setup, t, reporter.learning)
                 reporter.iteration(t, journal.iteration(t, outcome, setup), outcome)
-                if t.env_steps // run.eval_every > journal.evaluated // run.eval_every or t.env_steps >= run.steps:
-                    returns = training.evaluate(setup, t)
-                    journal.evaluation(t, returns)
-                    reporter.evaluation(t, returns)
+                if t.env_steps // run.eval_every > journal.evaluated // run.eval_every:
+                    _test(setup, t, journal, reporter)
                 if time.monotonic() - journal.saved > 60 * run.checkpoint_every:
                     journal.checkpoint(t)
-            journal.checkpoint(t)
+            journal.checkpoint(t)  # before the last test, which a run that goes on to more steps does not have
+            if t.env_steps >= run.steps and journal.evaluated < t.env_steps:
+                _test(setup, t, journal, reporter)
         except training.Diverged:
             journal.checkpoint(t)
             raise
@@ -237,6 +237,12 @@ def _go_on(path: Path, setup: Setup, t: Progress, counters: dict[str, Any], repo
         result = Run(path, setup, t)
         reporter.end(result, journal.wall(), interrupted=t.env_steps < run.steps)
     return result
+
+
+def _test(setup: Setup, t: Progress, journal: Journal, reporter: Reporter) -> None:
+    returns = training.evaluate(setup, t)
+    journal.evaluation(t, returns)
+    reporter.evaluation(t, returns)
 
 
 @contextlib.contextmanager

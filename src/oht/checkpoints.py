@@ -1,8 +1,8 @@
 """The state of a run on disk: written aside and renamed, with checksums; the newest two are kept.
 
-    checkpoint/00000042/state.npz    agents, tuner, counters          (each array by its path in the tree)
-    checkpoint/00000042/state.json   counters and the names, sizes and checksums of all files it needs
-    checkpoint/replay/0-10010.npz    the slots of the replay written between two checkpoints
+    checkpoint/000000010000/state.npz    agents and tuner, each array by its path in the tree
+    checkpoint/000000010000/state.json   counters and the names, sizes and checksums of all files it needs
+    checkpoint/replay/0-10010.npz        the slots of the replay written between two checkpoints
 
 The replay is stored in pieces: a checkpoint writes only the slots that are new since the one before.
 Nothing is ever unpickled.
@@ -28,7 +28,7 @@ KEEP = 2
 
 
 def save(folder: Path, number: int, state: Any, counters: Mapping[str, Any], replay: ring.Replay) -> None:
-    """Checkpoint `number` of a run: a pytree of arrays, plain counters, and the replay."""
+    """Checkpoint `number` (they grow) of a run: a pytree of arrays, plain counters, and the replay."""
     pieces = folder / "replay"
     pieces.mkdir(parents=True, exist_ok=True)
     known = _newest(folder)
@@ -50,19 +50,30 @@ def save(folder: Path, number: int, state: Any, counters: Mapping[str, Any], rep
     }
     (aside / "state.json").write_text(json.dumps(facts))
     _sync(aside / "state.json")
-    os.replace(aside, folder / f"{number:08d}")
+    place = folder / f"{number:012d}"
+    shutil.rmtree(place, ignore_errors=True)  # only when a run stops where it was resumed
+    os.replace(aside, place)
     _tidy(folder)
 
 
 def load(folder: Path, state: Any, replay: ring.Replay | None) -> tuple[Any, dict[str, Any], ring.Replay | None]:
-    """The newest checkpoint that is whole, in the shape of the given state and replay (None: not wanted)."""
+    """The newest checkpoint that is whole, in the shape of the given state and replay (None: not wanted).
+
+    Who asks for the replay goes on from here, so damaged checkpoints are then removed.
+    """
+    damaged: list[Path] = []
     for path in _all(folder):
         try:
             facts = _facts(path)
             arrays = _read_arrays(path / "state.npz", facts["state"])
             restored = _unflatten(state, arrays)
-            return restored, facts["counters"], _read_replay(folder, facts, replay) if replay is not None else None
+            if replay is not None:
+                replay = _read_replay(folder, facts, replay)
+                for other in damaged:
+                    shutil.rmtree(other)
+            return restored, facts["counters"], replay
         except Damaged as damage:
+            damaged.append(path)
             warnings.warn(f"checkpoint {path.name} is damaged ({damage}); the one before is used.", stacklevel=2)
     raise UserError(f"{folder.parent} has no checkpoint that can be read, so it cannot be loaded or resumed.")
 

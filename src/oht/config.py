@@ -113,6 +113,8 @@ def _hyper(name: str, value: Any) -> float:
 
 
 def _check_run(run: RunSettings) -> None:
+    if run.start_steps >= run.steps:
+        raise UserError(f"start_steps {run.start_steps} must be below steps {run.steps}, or nothing would be learned.")
     if run.replay_size <= run.max_episode:
         raise UserError(
             f"replay_size {run.replay_size} cannot hold an episode of max_episode {run.max_episode}; make it larger."

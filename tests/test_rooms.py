@@ -1,0 +1,58 @@
+"""Who may know whom (the rooms of the house), and what must stay light."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import oht
+
+SOURCE = Path(oht.__file__).parent
+COMMON = {"errors"}
+MAY_KNOW = {
+    "errors": set(),
+    "settings": set(),
+    "spaces": set(),
+    "replay": set(),
+    "agents": set(),
+    "envs": set(),
+    "tuners": {"agents", "spaces", "settings"},
+    "population": {"agents", "replay"},
+    "runs": set(),
+    "checkpoints": {"replay"},
+    "config": {"agents", "settings", "spaces", "tuners"},
+    "training": {"agents", "config", "envs", "population", "replay", "tuners"},
+    "report": {"envs"},
+    "api": {"agents", "checkpoints", "config", "population", "report", "runs", "training"},
+    "cli": {"agents", "api", "config", "report", "runs", "settings", "tuners"},
+}
+
+
+def room(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def known(path: Path) -> set[str]:
+    """The rooms that a file imports from."""
+    rooms = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module == "oht":
+            rooms |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("oht."):
+            rooms.add((node.module or "").split(".")[1])
+    return rooms - {room(path)}
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_knowledge_flows_one_way(path):
+    if room(path) == "__init__":
+        return
+    assert known(path) <= MAY_KNOW[room(path)] | COMMON
+
+
+@pytest.mark.parametrize("module", ["oht.envs.workers", "oht.envs.tasks", "oht.report.tables", "oht.report.plots", "oht.cli"])
+def test_what_needs_no_jax_does_not_load_it(module):
+    code = f"import sys, {module}; sys.exit('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,223 @@
+"""Runs as a whole: the same seed gives the same run, and a run that stopped goes on as if it had not."""
+
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from environments import FollowObservation, TwoStepCredit
+
+import oht
+from oht import checkpoints, runs
+from oht.errors import UserError
+from oht.report.progress import Reporter
+
+TINY = {
+    "steps": 120,
+    "start_steps": 30,
+    "eval_every": 40,
+    "eval_episodes": 3,
+    "batch_size": 8,
+    "hidden": (8, 8),
+    "replay_size": 100,
+    "max_episode": 20,
+    "tensorboard": False,
+}
+METHODS = {
+    "static": {},
+    "oht-nstep": {"window": 2},
+    "oht-lr": {"population": 4},
+    "oht": {"tune": {"n_step": oht.Choice(1, 2), "gamma": oht.Float(0.9, 0.05, 0.5, 0.99)}, "population": 4},
+    "random": {"population": 4},
+}
+
+
+def tiny(out: Path, method: str = "static", **settings) -> oht.Run:
+    return oht.train(FollowObservation, method=method, out=out, **{**TINY, **METHODS[method], **settings})
+
+
+def same(one: oht.Run, other: oht.Run) -> None:
+    """The same weights and the same tables, wall time aside, bit for bit."""
+    for a, b in zip(jax.tree.leaves(one.progress.agents), jax.tree.leaves(other.progress.agents), strict=True):
+        np.testing.assert_array_equal(a, b)
+    for table in runs.TABLES:
+        assert without_wall_time(one.path / table) == without_wall_time(other.path / table)
+
+
+def without_wall_time(path: Path) -> list[str]:
+    lines = path.read_text().splitlines()
+    last = lines[0].endswith("wall_time")
+    return [line.rpartition(",")[0] if last else line for line in lines]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_same_seed_gives_the_same_run(method, tmp_path):
+    one, other = tiny(tmp_path / "a", method), tiny(tmp_path / "b", method)
+    same(one, other)
+    different = tiny(tmp_path / "c", method, seed=1)
+    assert without_wall_time(different.path / "metrics.csv") != without_wall_time(one.path / "metrics.csv")
+
+
+class StopsAfter(Reporter):
+    """Asks the process to end, as a cluster would, after some iterations."""
+
+    def __init__(self, iterations: int):
+        self.left = iterations
+
+    def iteration(self, t, row, outcome):
+        self.left -= 1
+        if self.left == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_resumed_run_equals_one_that_never_stopped(method, tmp_path):
+    whole = tiny(tmp_path / "whole", method)
+    stopped = tiny(tmp_path / "stopped", method, progress=StopsAfter(2))
+    assert stopped.progress.env_steps < whole.progress.env_steps
+    same(whole, oht.resume(stopped.path, env=FollowObservation))
+
+
+def test_a_run_can_go_on_to_more_steps(tmp_path):
+    whole = tiny(tmp_path / "whole", steps=120)
+    short = tiny(tmp_path / "short", steps=70)
+    assert len(short.evals) == 2  # at 40 and at its end
+    longer = oht.resume(short.path, env=FollowObservation, steps=120)
+    same(whole, longer)
+    assert "steps = 120" in (short.path / "config.toml").read_text()
+
+
+def test_rows_after_the_checkpoint_are_cut_not_doubled(tmp_path):
+    whole = tiny(tmp_path / "whole")
+    stopped = tiny(tmp_path / "stopped", progress=StopsAfter(2))
+    for table in runs.TABLES:
+        with (stopped.path / table).open("a") as file:
+            file.write("1,2,3,a row that a crash left behi")
+    same(whole, oht.resume(stopped.path, env=FollowObservation))
+
+
+@pytest.mark.parametrize("harm", ["truncated", "flipped", "missing"])
+def test_a_damaged_checkpoint_is_noticed_and_the_one_before_is_used(harm, tmp_path):
+    whole = tiny(tmp_path / "whole")
+    stopped = tiny(tmp_path / "stopped", progress=StopsAfter(2), checkpoint_every=0)
+    newest = max((stopped.path / "checkpoint").glob("0*"))
+    state = newest / "state.npz"
+    content = bytearray(state.read_bytes())
+    if harm == "missing":
+        state.unlink()
+    elif harm == "truncated":
+        state.write_bytes(content[: len(content) // 2])
+    else:
+        content[len(content) // 2] ^= 1
+        state.write_bytes(content)
+    with pytest.warns(UserWarning, match="damaged"):
+        resumed = oht.resume(stopped.path, env=FollowObservation)
+    same(whole, resumed)
+
+
+def test_a_run_without_any_whole_checkpoint_is_refused(tmp_path):
+    run = tiny(tmp_path / "run")
+    shutil.rmtree(run.path / "checkpoint")
+    with pytest.raises(UserError, match="no checkpoint that can be read"):
+        oht.resume(run.path, env=FollowObservation)
+
+
+def test_the_replay_is_saved_in_pieces_and_old_ones_are_dropped(tmp_path):
+    run = tiny(tmp_path / "run", checkpoint_every=0, steps=400)
+    folder = run.path / "checkpoint"
+    assert len(list(folder.glob("0*"))) == checkpoints.KEEP
+    written = int(run.progress.replay.written)
+    oldest = min(int(piece.stem.split("-")[1]) for piece in (folder / "replay").iterdir())
+    assert oldest > written - 100 - 2 * 21  # nothing that neither of the two needs
+
+
+def test_loading_acts_and_evaluates_as_the_run_did(tmp_path):
+    run = tiny(tmp_path / "run")
+    loaded = oht.load(run.path, env=FollowObservation)
+    obs = np.array([0.3], np.float32)
+    np.testing.assert_array_equal(loaded.policy(obs), run.policy(obs))
+    assert loaded.policy(obs).shape == (1,)
+    action, state = loaded.policy.predict(np.stack([obs, obs]), deterministic=True)
+    assert action.shape == (2, 1)
+    assert state is None
+    assert loaded.evaluate(episodes=4, seed=3) == run.evaluate(episodes=4, seed=3)
+    assert len(loaded.evaluate(episodes=4)) == 4
+
+
+def test_the_config_of_a_run_gives_the_same_run(tmp_path):
+    from oht import config
+
+    run = tiny(tmp_path / "run", "oht")
+    text = (run.path / "config.toml").read_text()
+    again = config.resolve(config.read_file(run.path / "config.toml"))
+    assert config.to_toml(again) == text
+
+
+def test_evaluation_is_neither_stored_nor_counted(tmp_path):
+    often, seldom = tiny(tmp_path / "often", eval_every=10), tiny(tmp_path / "seldom", eval_every=100)
+    assert len(often.evals) > len(seldom.evals)
+    for a, b in zip(jax.tree.leaves(often.progress.agents), jax.tree.leaves(seldom.progress.agents), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert often.progress.env_steps == seldom.progress.env_steps
+
+
+def test_replay_ratio_is_gradient_steps_for_each_env_step(tmp_path):
+    run = tiny(tmp_path / "run", replay_ratio=0.5)
+    last = run.metrics[-1]
+    before = run.metrics[-2]["env_steps"]  # what the last episode brought is learned from in the next iteration
+    assert last["updates"] == pytest.approx(0.5 * before, abs=2)
+
+
+def test_an_existing_run_is_not_touched(tmp_path):
+    run = tiny(tmp_path / "run")
+    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    with pytest.raises(UserError, match="--overwrite"):
+        tiny(run.path)
+    assert before == {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    tiny(run.path, overwrite=True)
+
+
+def test_overwrite_spares_folders_that_are_no_runs(tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(UserError, match="not a run folder"):
+        tiny(tmp_path, overwrite=True)
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+def test_only_one_process_trains_in_a_folder(tmp_path):
+    run = tiny(tmp_path / "run")
+    with runs.locked(run.path), pytest.raises(UserError, match="another process"):
+        oht.resume(run.path, env=FollowObservation)
+
+
+def test_an_older_format_is_refused_by_name(tmp_path):
+    run = tiny(tmp_path / "run")
+    facts = json.loads((run.path / "run.json").read_text()) | {"format": 0}
+    (run.path / "run.json").write_text(json.dumps(facts))
+    with pytest.raises(UserError, match="format 0"):
+        oht.load(run.path, env=FollowObservation)
+
+
+def test_a_lone_agent_that_diverges_stops_with_the_state_from_before(tmp_path):
+    with pytest.raises(UserError, match="learning rate"):
+        tiny(tmp_path / "run", critic_lr=10.0, actor_lr=10.0, steps=2000, n_step=1, gamma=1.0, tau=1.0)
+    run = oht.load(tmp_path / "run", env=FollowObservation)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(run.progress.agents))
+
+
+def test_an_env_that_breaks_leaves_readable_files(tmp_path):
+    from environments import RaisesAt
+
+    with pytest.raises(UserError, match="step"):
+        oht.train(RaisesAt, out=tmp_path / "run", **TINY)
+    assert runs.check(tmp_path / "run")
+
+
+def test_two_step_credit_is_learned(tmp_path):
+    settings = {**TINY, "steps": 700, "start_steps": 100, "hidden": (32, 32), "batch_size": 32, "replay_size": 2000}
+    run = oht.train(TwoStepCredit, out=tmp_path / "run", eval_every=10_000, **{k: v for k, v in settings.items() if k != "eval_every"})
+    assert np.mean(run.evaluate(20)) > 0.95  # the best is 1, a random action gets 0.42
