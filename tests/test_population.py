@@ -48,11 +48,11 @@ def test_no_recompilation_for_new_numbers(replay):
     algorithm = make("td3", SPEC, hidden=(8, 8))
     learner = Learner(algorithm, batch_size=16, max_n=3)
     agents = population.create(jax.random.key(0), algorithm, 2)
-    before = Learner._learn._cache_size()  # pyright: ignore[reportFunctionMemberAccess]
+    before = Learner._learn._cache_size()  # pyright: ignore[reportAttributeAccessIssue]
     for updates, n_step, rate in ((2, 1, 1e-3), (10, 2, 1e-4), (6, 3, 1e-2)):
         hyper = hyper_of(algorithm, 2, n_step=[n_step] * 2, actor_lr=[rate] * 2)
         agents, _ = learner.learn(jax.random.key(updates), agents, replay, hyper, updates)
-    assert Learner._learn._cache_size() == before + 1  # pyright: ignore[reportFunctionMemberAccess]
+    assert Learner._learn._cache_size() == before + 1  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_updates_come_in_whole_rounds(replay):

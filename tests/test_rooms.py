@@ -52,7 +52,9 @@ def test_knowledge_flows_one_way(path):
     assert known(path) <= MAY_KNOW[room(path)] | COMMON
 
 
-@pytest.mark.parametrize("module", ["oht.envs.workers", "oht.envs.tasks", "oht.report.tables", "oht.report.plots", "oht.cli"])
+@pytest.mark.parametrize(
+    "module", ["oht.envs.workers", "oht.envs.tasks", "oht.report.tables", "oht.report.plots", "oht.cli"]
+)
 def test_what_needs_no_jax_does_not_load_it(module):
     code = f"import sys, {module}; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

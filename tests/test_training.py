@@ -204,20 +204,40 @@ def test_an_older_format_is_refused_by_name(tmp_path):
 
 def test_a_lone_agent_that_diverges_stops_with_the_state_from_before(tmp_path):
     with pytest.raises(UserError, match="learning rate"):
-        tiny(tmp_path / "run", critic_lr=10.0, actor_lr=10.0, steps=2000, n_step=1, gamma=1.0, tau=1.0)
+        tiny(tmp_path / "run", critic_lr=1e5, actor_lr=1e5, tau=1.0)
     run = oht.load(tmp_path / "run", env=FollowObservation)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(run.progress.agents))
 
 
 def test_an_env_that_breaks_leaves_readable_files(tmp_path):
-    from environments import RaisesAt
+    from environments import Raises
 
     with pytest.raises(UserError, match="step"):
-        oht.train(RaisesAt, out=tmp_path / "run", **TINY)
+        oht.train(Raises, out=tmp_path / "run", **TINY)
     assert runs.check(tmp_path / "run")
 
 
 def test_two_step_credit_is_learned(tmp_path):
     settings = {**TINY, "steps": 700, "start_steps": 100, "hidden": (32, 32), "batch_size": 32, "replay_size": 2000}
-    run = oht.train(TwoStepCredit, out=tmp_path / "run", eval_every=10_000, **{k: v for k, v in settings.items() if k != "eval_every"})
+    run = oht.train(
+        TwoStepCredit,
+        out=tmp_path / "run",
+        eval_every=10_000,
+        **{k: v for k, v in settings.items() if k != "eval_every"},
+    )
     assert np.mean(run.evaluate(20)) > 0.95  # the best is 1, a random action gets 0.42
+
+
+def test_a_member_that_diverges_is_replaced_and_gets_the_worst_fitness(tmp_path):
+    class Notes(Reporter):
+        sick: list[int] = []  # noqa: RUF012
+
+        def iteration(self, t, row, outcome):
+            self.sick += outcome.sick
+            for agent in outcome.sick:
+                assert outcome.returns[agent - 1] == -np.inf
+
+    extreme = {"critic_lr": oht.LogFloat(1e3, sigma=3.0, low=1e-3, high=1e6)}
+    run = tiny(tmp_path / "run", "oht", tune=extreme, population=6, tau=1.0, progress=Notes())
+    assert Notes.sick
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(run.progress.agents))

@@ -34,7 +34,8 @@ class Policy:
         """The action for one observation, as the env gives it."""
         self._calls += 1
         act = self._setup.actors.policies(self._key, self._agent, self._hyper, explore=not deterministic)
-        return self._setup.pool.to_action(act(self._calls, self._setup.pool.to_vector(obs)[None])[0])
+        to_vector, to_action = self._setup.pool.to_vector, self._setup.pool.to_action
+        return to_action(act(self._calls, to_vector(obs)[None])[0])
 
     def predict(self, obs: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True):
         """As in Stable-Baselines3: one observation or a batch of vectors in, (action or actions, state) out."""
@@ -173,16 +174,15 @@ class Journal:
     def wall(self) -> float:
         return self._before + time.monotonic() - self._since
 
-    def iteration(self, t: Progress, outcome: training.Outcome, setup: Setup) -> dict[str, float]:
+    def iteration(self, t: Progress, outcome: training.Outcome) -> dict[str, float]:
         finite = outcome.returns[np.isfinite(outcome.returns)]
         returns = {"return_mean": finite.mean(), "return_min": finite.min(), "return_max": finite.max()}
         head = {"iteration": t.iteration, "env_steps": t.env_steps, "updates": t.updates}
         row = {**head, **{k: float(v) for k, v in returns.items()}, **outcome.metrics}
         self.tables["metrics.csv"].append({**row, "wall_time": round(self.wall(), 3)})
         self.board.add("train", row, t.env_steps, skip=("iteration", "env_steps"))
-        schedule = setup.tuner.record(t.tuner, outcome.proposal, outcome.returns.tolist())
-        self.tables["schedule.csv"].append({"iteration": t.iteration, "env_steps": t.env_steps, **schedule})
-        self.board.add("schedule", schedule, t.env_steps)
+        self.tables["schedule.csv"].append({"iteration": t.iteration, "env_steps": t.env_steps, **outcome.schedule})
+        self.board.add("schedule", outcome.schedule, t.env_steps)
         return row
 
     def evaluation(self, t: Progress, returns: list[float]) -> None:
@@ -217,7 +217,7 @@ def _go_on(path: Path, setup: Setup, t: Progress, counters: dict[str, Any], repo
                 reporter.steps(t, "random start")
             while t.env_steps < run.steps and not interrupted():
                 t, outcome = training.iterate(setup, t, reporter.learning)
-                reporter.iteration(t, journal.iteration(t, outcome, setup), outcome)
+                reporter.iteration(t, journal.iteration(t, outcome), outcome)
                 if t.env_steps // run.eval_every > journal.evaluated // run.eval_every:
                     _test(setup, t, journal, reporter)
                 if time.monotonic() - journal.saved > 60 * run.checkpoint_every:

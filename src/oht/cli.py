@@ -61,7 +61,8 @@ def _describe_train(parser: argparse.ArgumentParser) -> None:
         if name not in seen:
             seen.add(name)
             flag = "--" + name.replace("_", "-")
-            group.add_argument(flag, dest=f"set_{name}", metavar="V", help=help.replace("%", "%%"))
+            flags = [flag, "--from"] if name == "source" else [flag]
+            group.add_argument(*flags, dest=f"set_{name}", metavar="V", help=help.replace("%", "%%"))
 
     parser.add_argument("task", nargs="?", help=RunSettings.__dataclass_fields__["task"].metadata["help"])
     parser.add_argument("--config", type=Path, help="a TOML file of settings")

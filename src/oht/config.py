@@ -82,9 +82,18 @@ def resolve(values: Mapping[str, Any], algorithm: Callable[..., Algorithm] | Non
     tuner = settings.read(method.settings, {n: given.pop(n) for n in settings.names(method.settings) if n in given})
     if given:
         raise _misplaced(next(iter(given)), run, [*settings.names(RunSettings), *own, *defaults], method)
-    spaces.Space(tune, defaults)  # refuses what cannot be tuned
+    _check_tune(tune, defaults)
     _check_run(run)
     return Config(run, options, hyper, tuner, tune, algorithm)
+
+
+def _check_tune(tune: Mapping[str, spaces.Dimension], defaults: Mapping[str, float]) -> None:
+    """Refuses names that the algorithm does not have and values that they cannot take."""
+    low, high = spaces.Space(tune, defaults).extremes()
+    for name in tune:
+        if knob := KNOBS.get(name):
+            settings.within(f"the space of {name}: its lowest value", low[name], knob.low, knob.high)
+            settings.within(f"the space of {name}: its highest value", high[name], knob.low, knob.high)
 
 
 def _table(tune: Any) -> dict[str, Any]:

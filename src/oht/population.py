@@ -23,12 +23,14 @@ def number_of(agents: Agents) -> int:
     return jax.tree.leaves(agents)[0].shape[0]
 
 
-def take(agents: Agents, index) -> Agents:
-    """The agents at these places (an index array, or a slice)."""
+@jax.jit
+def take(agents: Agents, index: np.ndarray) -> Agents:
+    """The agents at these places."""
     return jax.tree.map(lambda leaf: leaf[index], agents)
 
 
-def put(agents: Agents, index, others: Agents) -> Agents:
+@jax.jit
+def put(agents: Agents, index: np.ndarray, others: Agents) -> Agents:
     """The population with `others` at these places."""
     return jax.tree.map(lambda leaf, other: leaf.at[index].set(other), agents, others)
 

@@ -143,6 +143,12 @@ class Space:
         high = self.encode({name: high for name, (_, high) in limits.items()})
         return low, high
 
+    def extremes(self) -> tuple[dict[str, float], dict[str, float]]:
+        """The lowest and the highest value of every dimension."""
+        ends = {name: (min(dim.values), max(dim.values)) for name, dim in self.choices.items()}
+        ends |= {name: _limits(dim) for name, dim in self.continuous.items()}
+        return {name: low for name, (low, _) in ends.items()}, {name: high for name, (_, high) in ends.items()}
+
     def encode(self, values: Mapping[str, float]) -> np.ndarray:
         """The point of these values of the continuous dimensions."""
         return np.array([dim.encode(values[name]) for name, dim in self.continuous.items()], np.float64)

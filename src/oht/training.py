@@ -52,9 +52,9 @@ class Progress(NamedTuple):
 class Outcome(NamedTuple):
     """What an iteration has to tell."""
 
-    proposal: Proposal
     returns: np.ndarray
     metrics: dict[str, float]
+    schedule: dict[str, float]  # the tuner's row: the distribution that was sampled, what was drawn, what it got
     sick: list[int]
 
 
@@ -114,11 +114,12 @@ def iterate(setup: Setup, t: Progress, look: Callable[[int, int], None]) -> tupl
     episodes = play(setup, k5, agents, proposal)  # line 5
     returns = np.array([episode.total for episode in episodes])
     returns[np.isin(proposal.actors, sick)] = -np.inf
+    schedule = setup.tuner.record(tuner_state, proposal, returns.tolist())
     tuner_state, agents = setup.tuner.tell(k6, tuner_state, agents, proposal, returns)  # line 6
     t = t._replace(
         agents=agents, tuner=tuner_state, owed=owed, iteration=t.iteration + 1, updates=t.updates + updates, fresh=0
     )
-    return _stored(t, episodes), Outcome(proposal, returns, metrics, sick)
+    return _stored(t, episodes), Outcome(returns, metrics, schedule, sick)
 
 
 def learn(setup: Setup, key, t: Progress, proposal: Proposal, look: Callable[[int, int], None]):

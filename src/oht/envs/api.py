@@ -1,9 +1,10 @@
 """What environments look like from outside: policies in, whole episodes out."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from gymnasium import spaces
 
 from oht.errors import UserError
 
@@ -42,6 +43,14 @@ class Pool(Protocol):
         """
         ...
 
+    def to_vector(self, obs: Any) -> np.ndarray:
+        """An observation of the env itself as the numbers that policies see."""
+        ...
+
+    def to_action(self, action: np.ndarray) -> np.ndarray:
+        """A policy's action in [-1, 1] as the env itself takes it."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -59,6 +68,7 @@ class Backend(Protocol):
 
     obs: int
     action: int
+    spaces: tuple[spaces.Space, spaces.Box]  # the env's own, of observations and actions
 
     def reset(self, seeds: Sequence[int]) -> np.ndarray:
         """Starts env 0..M-1 anew, each by its own seed, whatever happened before: observations (M, obs)."""

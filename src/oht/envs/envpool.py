@@ -40,7 +40,7 @@ class EnvPool:
         self.obs = spaces.flatdim(space)
         if not (isinstance(box, spaces.Box) and (box.low == -1).all() and (box.high == 1).all()):
             raise NotImplementedError(f"EnvPool's {task.env} does not take actions in [-1, 1]")
-        self.action = box.shape[0]
+        self.action, self.spaces = box.shape[0], (self._envs.observation_space, box)
 
     def reset(self, seeds: Sequence[int]) -> np.ndarray:
         threads = min(len(seeds), os.cpu_count() or 1)

@@ -29,8 +29,8 @@ class Flat:
             raise UserError(f"{name} made a {type(env).__name__}; it should make a gymnasium.Env.")
         self._env = env
         self.obs = _width(name, env.observation_space)
-        self._low, self._high = _bounds(name, env.action_space)
-        self.action = self._low.size
+        self.spaces = env.observation_space, _continuous(name, env.action_space)
+        self.action = self.spaces[1].low.size
         self._steps = self._seed = 0
         self.reset(0)  # some envs treat their very first reset differently (AntBulletEnv-v0), and no episode should
 
@@ -41,9 +41,7 @@ class Flat:
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool]:
         self._steps += 1
-        space = self._env.action_space
-        scaled = np.clip(self._low + (action + 1.0) / 2 * (self._high - self._low), self._low, self._high)
-        native = scaled.reshape(space.shape).astype(space.dtype)
+        native = scaled(self.spaces[1], action)
         obs, reward, terminated, truncated, _ = self._guard("in its step", partial(self._env.step, native))
         return self._flatten(obs), float(reward), bool(terminated), bool(truncated)
 
@@ -52,10 +50,10 @@ class Flat:
 
     def _flatten(self, obs: Any) -> np.ndarray:
         with np.errstate(over="ignore"):  # what float32 cannot hold becomes inf, which is refused later
-            flat = self._guard("with its observation", partial(_flat, self._env.observation_space, obs))
-        if flat.size != self.obs:
-            raise EnvError(f"{self.name} gave {flat.size} numbers as observation {self._when()}, not {self.obs}.")
-        return flat
+            vector = self._guard("with its observation", partial(flat, self._env.observation_space, obs))
+        if vector.size != self.obs:
+            raise EnvError(f"{self.name} gave {vector.size} numbers as observation {self._when()}, not {self.obs}.")
+        return vector
 
     def _guard(self, where: str, call: Callable[[], Any]) -> Any:
         try:
@@ -76,7 +74,7 @@ class InProcess:
     def __init__(self, name: str, make: Maker, size: int, greets: bool = False):
         with _silence() if greets else nullcontext():
             self._envs = [Flat(name, make) for _ in range(size)]
-        self.obs, self.action = self._envs[0].obs, self._envs[0].action
+        self.obs, self.action, self.spaces = self._envs[0].obs, self._envs[0].action, self._envs[0].spaces
 
     def reset(self, seeds: Sequence[int]) -> np.ndarray:
         return np.stack([env.reset(seed) for env, seed in zip(self._envs, seeds, strict=False)])
@@ -122,19 +120,25 @@ def _width(name: str, space: spaces.Space) -> int:
     )
 
 
-def _flat(space: spaces.Space, obs: Any) -> np.ndarray:
+def flat(space: spaces.Space, obs: Any) -> np.ndarray:
     """The numbers of an observation, parts in the order of their space."""
     if isinstance(space, spaces.Dict):
-        return np.concatenate([_flat(part, obs[key]) for key, part in space.spaces.items()])
+        return np.concatenate([flat(part, obs[key]) for key, part in space.spaces.items()])
     if isinstance(space, spaces.Tuple):
-        return np.concatenate([_flat(part, value) for part, value in zip(space.spaces, obs, strict=True)])
+        return np.concatenate([flat(part, value) for part, value in zip(space.spaces, obs, strict=True)])
     return np.array(obs, np.float32).ravel()
 
 
-def _bounds(name: str, space: spaces.Space) -> tuple[np.ndarray, np.ndarray]:
+def scaled(space: spaces.Box, action: np.ndarray) -> np.ndarray:
+    """An action in [-1, 1] as the env takes it, within its bounds."""
+    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    return np.clip(low + (action.reshape(space.shape) + 1.0) / 2 * (high - low), low, high).astype(space.dtype)
+
+
+def _continuous(name: str, space: spaces.Space) -> spaces.Box:
     if not (isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating) and space.is_bounded()):
         raise UserError(f"{name} has actions in {space}; supported are continuous actions: a Box with finite bounds.")
-    return space.low.astype(np.float64).ravel(), space.high.astype(np.float64).ravel()
+    return space
 
 
 @contextmanager

@@ -3,13 +3,14 @@
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import gymnasium
 import numpy as np
 
 from oht.envs.api import Act, Backend, EnvError, Episode, Pool
 from oht.envs.delay import pay_late
-from oht.envs.gym import InProcess, Maker, maker
+from oht.envs.gym import InProcess, Maker, flat, maker, scaled
 from oht.envs.tasks import Task, find, named, require
 from oht.envs.workers import Workers, portable
 from oht.errors import UserError
@@ -80,6 +81,15 @@ class Rollouts:
         except BaseException:  # envs may be anywhere in their episodes and workers still busy
             self.close()
             raise
+
+    def to_vector(self, obs: Any) -> np.ndarray:
+        vector = flat(self._backend.spaces[0], obs)
+        if vector.size != self.obs:
+            raise UserError(f"an observation of {self._name} has {self.obs} numbers, not {vector.size}.")
+        return vector
+
+    def to_action(self, action: np.ndarray) -> np.ndarray:
+        return scaled(self._backend.spaces[1], action)
 
     def close(self) -> None:
         if not self._closed:

@@ -83,7 +83,7 @@ class Workers:
         except BaseException:
             self.close()
             raise
-        self.obs, self.action = sizes[0]
+        self.obs, self.action, self.spaces = sizes[0]
 
     def reset(self, seeds: Sequence[int]) -> np.ndarray:
         self._told = [[] for _ in self._workers]
@@ -167,7 +167,7 @@ def serve(link: Connection) -> None:
                 if envs is None:
                     name, make, size, greets, sys.path[:] = message
                     envs = InProcess(name, pickle.loads(make), size, greets)
-                    answer = envs.obs, envs.action
+                    answer = envs.obs, envs.action, envs.spaces
                 else:
                     answer = getattr(envs, message[0])(*message[1:])
             except UserError as error:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from oht.errors import UserError
@@ -89,7 +90,7 @@ def make(settings: Sampled, tune: Mapping[str, Dimension], base: Mapping[str, fl
         hyper = {name: np.full(number + 1, value, np.float64) for name, value in base.items()}
         hyper |= {name: np.concatenate([[main[name]], drawn[name]]) for name in space.names}
         if settings.members == "fork":
-            agents = jax.tree.map(lambda leaf: leaf[np.zeros(number + 1, np.int32)], agents)
+            agents = forked(agents)
         return state._replace(points=points, indices=indices), Proposal(agents, hyper, ratios, actors)
 
     def tell(key: Key, state: State, agents: Agents, proposal: Proposal, returns: np.ndarray) -> tuple[State, Agents]:
@@ -110,6 +111,12 @@ def make(settings: Sampled, tune: Mapping[str, Dimension], base: Mapping[str, fl
         return row | columns.samples(proposal, space.names, returns)
 
     return Tuner(number + 1, init, ask, tell, champion, record, explore=settings.explore)
+
+
+@jax.jit
+def forked(agents: Agents) -> Agents:
+    """Every agent a copy of the main one, optimiser and targets included."""
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[0], leaf.shape), agents)
 
 
 def _gaussian_search(settings: Sampled, space: Space) -> Search:

@@ -1,0 +1,12 @@
+"""Tests train many tiny agents of the same shapes: what is compiled once is kept for the others."""
+
+import jax
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compiled_once(tmp_path_factory):
+    shared = tmp_path_factory.getbasetemp().parent  # the same for all workers of pytest-xdist
+    jax.config.update("jax_compilation_cache_dir", str(shared / "compiled"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
