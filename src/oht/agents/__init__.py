@@ -6,7 +6,6 @@ from inspect import signature
 from oht import errors
 from oht.agents.api import Algorithm, Spec
 from oht.agents.ddpg import ddpg
-from oht.agents.normalise import normalised
 from oht.agents.sac import sac
 from oht.agents.td3 import td3
 
