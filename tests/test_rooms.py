@@ -25,7 +25,7 @@ MAY_KNOW = {
     "config": {"agents", "settings", "spaces", "tuners"},
     "training": {"agents", "config", "envs", "population", "replay", "tuners"},
     "report": {"envs"},
-    "api": {"agents", "checkpoints", "config", "population", "report", "runs", "training"},
+    "api": {"agents", "checkpoints", "config", "population", "report", "runs", "training", "tuners"},
     "cli": {"agents", "api", "config", "report", "runs", "settings", "tuners"},
 }
 

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from oht.api import Policy, Run, load, resume, train
     from oht.errors import UserError
     from oht.spaces import Choice, Float, Int, LogFloat
+    from oht.tuners import Method
     from oht.tuners.api import Proposal, Tuner
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Float",
     "Int",
     "LogFloat",
+    "Method",
     "Policy",
     "Proposal",
     "Run",
@@ -33,6 +35,7 @@ _HOMES = {
     "oht.api": ("Policy", "Run", "load", "resume", "train"),
     "oht.errors": ("UserError",),
     "oht.spaces": ("Choice", "Float", "Int", "LogFloat"),
+    "oht.tuners": ("Method",),
     "oht.tuners.api": ("Proposal", "Tuner"),
 }
 

@@ -18,6 +18,7 @@ from oht.agents.api import Algorithm
 from oht.errors import UserError
 from oht.report.progress import Reporter, Silent
 from oht.training import Progress, Setup
+from oht.tuners import Method
 
 
 class Policy:
@@ -78,6 +79,7 @@ def train(
     task: str | Callable[[], Any],
     *,
     algo: str | Callable[..., Algorithm] = "td3",
+    method: str | Method | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
     progress: bool | Reporter = False,
@@ -85,15 +87,18 @@ def train(
 ) -> Run:
     """Trains on a task, a Gymnasium id or a function that makes an env, and returns the run.
 
-    `algo` is a name or a user's own factory (spec, **options) -> Algorithm. Every setting of the command line is an
-    argument here (`n_step=3`, `steps=1_000_000`, `method="oht-nstep"`, `tune={"n_step": oht.Choice(1, 2, 3)}`).
+    `algo` is a name or a user's own factory (spec, **options) -> Algorithm; `method` is a name or a user's own Method,
+    by default `oht` where there is something to tune and `static` where not. Every setting of the command line is an
+    argument here (`n_step=3`, `steps=1_000_000`, `tune={"n_step": oht.Choice(1, 2, 3)}`).
     `out` is the run folder; without it a new one is made under runs/.
     """
     env = task if callable(task) else None
     name = task if isinstance(task, str) else _name(task)
-    own = algo if callable(algo) else None
+    own_algo = algo if callable(algo) else None
+    own_method = method if isinstance(method, Method) else None
     values = {**settings, "task": name, "algo": algo if isinstance(algo, str) else _name(algo)}
-    resolved = config.resolve(values, own)
+    values["method"] = _name(own_method.make) if own_method else method
+    resolved = config.resolve(values, own_algo, own_method)
     setup = training.build(resolved, env)
     run = setup.config.run
     path = Path(out) if out is not None else runs.fresh_path(Path("runs"), run.task, run.method, run.seed)
@@ -108,11 +113,15 @@ def resume(
     steps: int | None = None,
     env: Callable[[], Any] | None = None,
     algo: Callable[..., Algorithm] | None = None,
+    method: Method | None = None,
     progress: bool | Reporter = False,
 ) -> Run:
-    """Goes on with a run exactly as if it had never stopped, if wanted to more steps."""
+    """Goes on with a run exactly as if it had never stopped, if wanted to more steps.
+
+    An env, an algorithm or a method of the user's own, which no file can hold, is given again.
+    """
     path = Path(path)
-    setup = _setup_of(path, env, algo, steps)
+    setup = _setup_of(path, env, algo, method, steps)
     state, counters = _read(path, setup, with_replay=True)
     if steps is not None:
         runs.write_aside(path / "config.toml", config.to_toml(setup.config))
@@ -120,11 +129,15 @@ def resume(
 
 
 def load(
-    path: str | Path, *, env: Callable[[], Any] | None = None, algo: Callable[..., Algorithm] | None = None
+    path: str | Path,
+    *,
+    env: Callable[[], Any] | None = None,
+    algo: Callable[..., Algorithm] | None = None,
+    method: Method | None = None,
 ) -> Run:
-    """A trained run, to act, evaluate and look at."""
+    """A trained run, to act, evaluate and look at; what is the user's own is given again, as in `resume`."""
     path = Path(path)
-    setup = _setup_of(path, env, algo)
+    setup = _setup_of(path, env, algo, method)
     return Run(path, setup, _read(path, setup, with_replay=False)[0])
 
 
@@ -142,12 +155,12 @@ def _reporter(progress: bool | Reporter) -> Reporter:
     return Terminal()
 
 
-def _setup_of(path: Path, env: Any, algo: Any, steps: int | None = None) -> Setup:
+def _setup_of(path: Path, env: Any, algo: Any, method: Method | None, steps: int | None = None) -> Setup:
     runs.check(path)
     values = config.read_file(path / "config.toml")
     if steps is not None:
         values["steps"] = steps
-    return training.build(config.resolve(values, algo), env)
+    return training.build(config.resolve(values, algo, method), env)
 
 
 def _read(path: Path, setup: Setup, with_replay: bool) -> tuple[Progress, dict[str, Any]]:

@@ -13,6 +13,7 @@ from oht.agents.api import KNOBS, Algorithm, Spec
 from oht.agents.normalise import normalised
 from oht.errors import UserError, unknown
 from oht.settings import setting
+from oht.tuners import Method
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class Config:
     tuner: Any  # the method's own settings
     tune: Mapping[str, spaces.Dimension]  # what the method tunes
     factory: Callable[..., Algorithm]  # the algorithm
+    method: Method  # how its hyper-parameters are chosen
 
     def algorithm(self, spec: Spec) -> Algorithm:
         algorithm = self.factory(spec, **self.options)
@@ -62,13 +64,18 @@ class Config:
         return replace(self, hyper={**defaults, **self.hyper})
 
 
-def resolve(values: Mapping[str, Any], algorithm: Callable[..., Algorithm] | None = None) -> Config:
-    """Sorts flat settings by whom they belong to, converts and checks them, and refuses what nobody knows."""
+def resolve(
+    values: Mapping[str, Any], algorithm: Callable[..., Algorithm] | None = None, method: Method | None = None
+) -> Config:
+    """Sorts flat settings by whom they belong to, converts and checks them, and refuses what nobody knows.
+
+    An algorithm or a method of the user's own is given itself; all others are found by their names.
+    """
     given = {name.replace("-", "_"): value for name, value in values.items() if value is not None}
     tune = {name: _dimension(text) for name, text in _table(given.pop("tune", {})).items()}
     given.setdefault("method", "oht" if tune else "static")
     run = settings.read(RunSettings, {n: given.pop(n) for n in settings.names(RunSettings) if n in given})
-    method = tuners.method(run.method)
+    method = method or tuners.method(run.method)
     algorithm = algorithm or agents.factory(run.algo)
     own = agents.options_of(algorithm)
     tune = tuners.tuned(method, tune)
@@ -84,7 +91,7 @@ def resolve(values: Mapping[str, Any], algorithm: Callable[..., Algorithm] | Non
         raise _misplaced(next(iter(given)), run, [*settings.names(RunSettings), *own, *defaults], method)
     _check_tune(tune, defaults)
     _check_run(run)
-    return Config(run, options, hyper, tuner, tune, algorithm)
+    return Config(run, options, hyper, tuner, tune, algorithm, method)
 
 
 def _check_tune(tune: Mapping[str, spaces.Dimension], defaults: Mapping[str, float]) -> None:

@@ -18,7 +18,6 @@ from oht.config import Config
 from oht.envs.pool import Episode, Pool, open_pool
 from oht.errors import UserError
 from oht.population import Actors, Learner
-from oht.tuners import method
 from oht.tuners.api import Proposal, Tuner
 
 CHUNK = 2000  # updates of all agents between two looks at the clock
@@ -69,11 +68,12 @@ def build(config: Config, env: Callable | None = None) -> Setup:
     pool = opened(_tuner(config, config.algorithm(Spec(1, 1))).population)
     algorithm = config.algorithm(Spec(pool.obs, pool.action))
     config = config.with_hyper(algorithm.hyper)
+    tuner, max_n = _tuner(config, algorithm), config.method.max_n(config.tuner, config.tune, config.hyper)
     return Setup(
         config=config,
         algorithm=algorithm,
-        tuner=_tuner(config, algorithm),
-        learner=Learner(algorithm, run.batch_size, method(run.method).max_n(config.tuner, config.tune, config.hyper)),
+        tuner=tuner,
+        learner=Learner(algorithm, run.batch_size, max_n, tuner.own_replays),
         actors=Actors(algorithm),
         pool=pool,
         eval_pool=cache(partial(opened, run.eval_episodes)),
@@ -81,16 +81,29 @@ def build(config: Config, env: Callable | None = None) -> Setup:
 
 
 def _tuner(config: Config, algorithm: Algorithm) -> Tuner:
-    return method(config.run.method).make(config.tuner, config.tune, {**algorithm.hyper, **config.hyper})
+    return config.method.make(config.tuner, config.tune, {**algorithm.hyper, **config.hyper})
 
 
 def start(setup: Setup) -> Progress:
     """New agents, an empty replay."""
     agents_key, tuner_key = jax.random.split(_key(setup, "start", 0))
-    number, run = setup.tuner.population, setup.config.run
+    number = setup.tuner.population
     agents = population.create(agents_key, setup.algorithm, number)
-    replay = ring.empty(run.replay_size, setup.pool.obs, setup.pool.action)
-    return Progress(agents, setup.tuner.init(tuner_key), replay, np.zeros(number))
+    return Progress(agents, setup.tuner.init(tuner_key), _empty_replay(setup), np.zeros(number))
+
+
+def _empty_replay(setup: Setup) -> ring.Replay:
+    """One ring for all, or one for each agent that has an equal share of the size."""
+    run, number = setup.config.run, setup.tuner.population
+    if not setup.tuner.own_replays:
+        return ring.empty(run.replay_size, setup.pool.obs, setup.pool.action)
+    slots = run.replay_size // number
+    if slots <= run.max_episode:
+        raise UserError(
+            f"replay_size {run.replay_size} gives each of {number} agents {slots} places, which cannot hold an episode "
+            f"of max_episode {run.max_episode}; make it larger."
+        )
+    return population.own_replays(number, slots, setup.pool.obs, setup.pool.action)
 
 
 def explore_at_random(setup: Setup, t: Progress) -> Progress:
@@ -102,7 +115,7 @@ def explore_at_random(setup: Setup, t: Progress) -> Progress:
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     shape = (len(seeds), setup.pool.action)
     episodes = setup.pool.rollout(lambda _, __: rng.uniform(-1, 1, shape).astype(np.float32), seeds)
-    return _stored(t, episodes)
+    return _stored(setup, t, episodes)
 
 
 def iterate(setup: Setup, t: Progress, look: Callable[[int, int], None]) -> tuple[Progress, Outcome]:
@@ -119,7 +132,7 @@ def iterate(setup: Setup, t: Progress, look: Callable[[int, int], None]) -> tupl
     t = t._replace(
         agents=agents, tuner=tuner_state, owed=owed, iteration=t.iteration + 1, updates=t.updates + updates, fresh=0
     )
-    return _stored(t, episodes), Outcome(returns, metrics, schedule, sick)
+    return _stored(setup, t, episodes, proposal.actors), Outcome(returns, metrics, schedule, sick)
 
 
 def learn(setup: Setup, key, t: Progress, proposal: Proposal, look: Callable[[int, int], None]):
@@ -132,11 +145,12 @@ def learn(setup: Setup, key, t: Progress, proposal: Proposal, look: Callable[[in
         members = np.flatnonzero(updates == number)
         some = population.take(agents, members)
         hyper = _values(proposal.hyper, members)
+        replay = _replay_of(setup, t, members)
         chunk = max(CHUNK // len(members) // batches, 1) * batches
         for first in range(0, number, chunk):
             key, chunk_key = jax.random.split(key)
             size = min(chunk, number - first)
-            some, metrics = setup.learner.learn(chunk_key, some, t.replay, hyper, size)
+            some, metrics = setup.learner.learn(chunk_key, some, replay, hyper, size)
             for name, values in metrics.items():
                 sums[name] = sums.get(name, 0.0) + float(values.sum()) * size
             done += size * len(members)
@@ -197,10 +211,21 @@ def close(setup: Setup) -> None:
         setup.eval_pool().close()
 
 
-def _stored(t: Progress, episodes: list[Episode]) -> Progress:
+def _replay_of(setup: Setup, t: Progress, members: np.ndarray) -> ring.Replay:
+    """What these agents learn from."""
+    everyone = len(members) == setup.tuner.population
+    return population.take(t.replay, members) if setup.tuner.own_replays and not everyone else t.replay
+
+
+def _stored(setup: Setup, t: Progress, episodes: list[Episode], actors: np.ndarray | None = None) -> Progress:
+    """With the episodes in the one ring, or each in its actor's own; those of nobody (the random start) in every one."""
     replay = t.replay
-    for episode in episodes:
-        replay = ring.extend(replay, *episode)
+    for number, episode in enumerate(episodes):
+        if setup.tuner.own_replays:
+            for member in range(setup.tuner.population) if actors is None else (int(actors[number]),):
+                replay = population.store(replay, member, episode)
+        else:
+            replay = ring.extend(replay, *episode)
     steps = sum(len(episode.reward) for episode in episodes)
     return t._replace(replay=replay, env_steps=t.env_steps + steps, fresh=t.fresh + steps)
 
