@@ -279,7 +279,7 @@ class Class:
 
     def greedy(self, probe: str, *obs: float) -> np.ndarray:
         first = 2 * list(probes()).index(probe)
-        agents = population.take(self.trained[0], slice(first, first + 2))
+        agents = population.take(self.trained[0], np.array([first, first + 1]))
         act = jax.vmap(lambda agent: self.algorithm.act(jax.random.key(0), agent, jnp.array(obs), {}, False))
         return np.asarray(jax.jit(act)(agents))[:, 0]
 
