@@ -76,8 +76,7 @@ def td3(
         first = jax.tree.map(lambda leaf: leaf[:1], critic_params)
         return -first_critic.apply(first, obs, actor.apply(params, obs)).mean()
 
-    def critic_step(key: Key, state: ActorCritic, batch: Batch, hyper: Hyper) -> tuple[ActorCritic, Metrics]:
-        target = td_target(key, state, batch, hyper)
+    def critic_step(state: ActorCritic, batch: Batch, target: Array, hyper: Hyper) -> tuple[ActorCritic, Metrics]:
         (loss, q), grads = jax.value_and_grad(critic_loss, has_aux=True)(state.critic, batch, target)
         params, moments = descend(state.critic, grads, state.critic_moments, hyper["critic_lr"])
         return state._replace(critic=params, critic_moments=moments), {"critic_loss": loss, "q": q}
@@ -94,10 +93,12 @@ def td3(
         return state, {"actor_loss": loss}
 
     def update(key: Key, state: ActorCritic, batch: Batch, hyper: Hyper) -> tuple[ActorCritic, Metrics]:
+        """The targets stand still between two actor steps, so those of all minibatches are made at once: wider products."""
+        targets = jnp.split(td_target(key, state, batch, hyper), policy_delay)
         parts = [Batch(*part) for part in zip(*(jnp.split(leaf, policy_delay) for leaf in batch), strict=True)]
         metrics: Metrics = {}
-        for critic_key, part in zip(jax.random.split(key, policy_delay), parts, strict=True):
-            state, metrics = critic_step(critic_key, state, part, hyper)
+        for part, target in zip(parts, targets, strict=True):
+            state, metrics = critic_step(state, part, target, hyper)
         state, more = actor_step(state, parts[-1], hyper)
         return state, metrics | more
 
