@@ -1,11 +1,13 @@
 """What users call: train, resume, load."""
 
 import contextlib
+import math
 import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from oht import checkpoints, config, population, runs, training
+from oht import agents, checkpoints, config, population, runs, training, tuners
 from oht.agents.api import Algorithm
 from oht.errors import UserError
 from oht.report.progress import Reporter, Silent
@@ -93,18 +95,18 @@ def train(
     `out` is the run folder; without it a new one is made under runs/.
     """
     env = task if callable(task) else None
-    name = task if isinstance(task, str) else _name(task)
     own_algo = algo if callable(algo) else None
     own_method = method if isinstance(method, Method) else None
-    values = {**settings, "task": name, "algo": algo if isinstance(algo, str) else _name(algo)}
+    values = {**settings, "task": _place(task) if env else task, "algo": _name(algo) if own_algo else algo}
     values["method"] = _name(own_method.make) if own_method else method
     resolved = config.resolve(values, own_algo, own_method)
-    setup = training.build(resolved, env)
-    run = setup.config.run
+    run = resolved.run
     path = Path(out) if out is not None else runs.fresh_path(Path("runs"), run.task, run.method, run.seed)
-    runs.create(path, overwrite)
-    runs.describe(path, config.to_toml(setup.config))
-    return _go_on(path, setup, training.start(setup), {}, _reporter(progress))
+    runs.vacant(path, overwrite)
+    with _opened(resolved, env) as setup:
+        state = training.start(setup)
+        with runs.created(path, config.to_toml(setup.config), overwrite):
+            return _go_on(path, setup, state, {}, _reporter(progress))
 
 
 def resume(
@@ -121,11 +123,15 @@ def resume(
     An env, an algorithm or a method of the user's own, which no file can hold, is given again.
     """
     path = Path(path)
-    setup = _setup_of(path, env, algo, method, steps)
-    state, counters = _read(path, setup, with_replay=True)
-    if steps is not None:
-        runs.write_aside(path / "config.toml", config.to_toml(setup.config))
-    return _go_on(path, setup, state, counters, _reporter(progress))
+    resolved = _config_of(path, algo, method, steps)
+    with runs.locked(path), _opened(resolved, env) as setup:
+        state, counters = _read(path, setup, with_replay=True)
+        if steps is not None:
+            if setup.config.run.steps < state.env_steps:
+                raise UserError(f"{path} has {state.env_steps} steps already, so it cannot go on to {steps}.")
+            with runs.refused(path):
+                runs.write_aside(path / "config.toml", config.to_toml(setup.config))
+        return _go_on(path, setup, state, counters, _reporter(progress))
 
 
 def load(
@@ -137,12 +143,17 @@ def load(
 ) -> Run:
     """A trained run, to act, evaluate and look at; what is the user's own is given again, as in `resume`."""
     path = Path(path)
-    setup = _setup_of(path, env, algo, method)
-    return Run(path, setup, _read(path, setup, with_replay=False)[0])
+    with _opened(_config_of(path, algo, method), env) as setup:
+        return Run(path, setup, _read(path, setup, with_replay=False)[0])
 
 
 def _name(thing: Any) -> str:
     return getattr(thing, "__name__", type(thing).__name__).strip("<>")
+
+
+def _place(thing: Any) -> str:
+    """Where a function or class is found again, if it can be: `module:name`."""
+    return f"{thing.__module__}:{getattr(thing, '__qualname__', type(thing).__name__)}"
 
 
 def _reporter(progress: bool | Reporter) -> Reporter:
@@ -155,12 +166,45 @@ def _reporter(progress: bool | Reporter) -> Reporter:
     return Terminal()
 
 
-def _setup_of(path: Path, env: Any, algo: Any, method: Method | None, steps: int | None = None) -> Setup:
+def _config_of(path: Path, algo: Any, method: Method | None, steps: int | None = None) -> config.Config:
     runs.check(path)
     values = config.read_file(path / "config.toml")
+    for what, given, known in (("algo", algo, agents.ALGORITHMS), ("method", method, tuners.METHODS)):
+        if given is None and values.get(what) not in known:
+            raise UserError(
+                f"{path} was trained with the {what} {values.get(what)!r}, which oht does not have; "
+                f"if it is your own, give it again from Python, as in oht.load(path, {what}=...)."
+            )
     if steps is not None:
         values["steps"] = steps
-    return training.build(config.resolve(values, algo, method), env)
+    return config.resolve(values, algo, method)
+
+
+@contextlib.contextmanager
+def _opened(resolved: config.Config, env: Callable | None) -> Iterator[Setup]:
+    """The parts of a run; if anything fails, its simulators end."""
+    setup = training.build(resolved, env)
+    try:
+        _check_memory(setup)
+        yield setup
+    except BaseException:
+        training.close(setup)
+        raise
+
+
+def _check_memory(setup: Setup) -> None:
+    """Refuses what this machine cannot hold, before it tries to."""
+    run, pool = setup.config.run, setup.pool
+    create = partial(population.create, algorithm=setup.algorithm, number=setup.tuner.population)
+    leaves = jax.tree.leaves(jax.eval_shape(create, jax.random.key(0)))
+    weights = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
+    replay = 4 * run.replay_size * (pool.obs + pool.action + 3)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if weights + replay > memory:
+        raise UserError(
+            f"the agents would take {weights / 1e9:.1f} GB and the replay {replay / 1e9:.1f} GB, more than the "
+            f"{memory / 1e9:.1f} GB of this machine; make hidden, population or replay_size smaller."
+        )
 
 
 def _read(path: Path, setup: Setup, with_replay: bool) -> tuple[Progress, dict[str, Any]]:
@@ -175,12 +219,13 @@ def _read(path: Path, setup: Setup, with_replay: bool) -> tuple[Progress, dict[s
 class Journal:
     """Writes the files of a run folder while it trains."""
 
-    def __init__(self, path: Path, tensorboard: bool, counters: dict[str, Any]):
+    def __init__(self, path: Path, setup: Setup, t: Progress, counters: dict[str, Any]):
         self.path = path
         sizes = counters.get("sizes", {})
         self.tables = {name: runs.Table(path / name, sizes.get(name)) for name in runs.TABLES}
-        self.board = runs.Board(path, tensorboard)
+        self.board = runs.Board(path, setup.config.run.tensorboard)
         self.evaluated: int = counters.get("evaluated", 0)  # env steps at the last evaluation
+        self._nothing_learned = dict.fromkeys(_metric_names(setup, t), math.nan)
         self._before, self._since = counters.get("wall", 0.0), time.monotonic()
         self.saved = time.monotonic()
 
@@ -189,9 +234,10 @@ class Journal:
 
     def iteration(self, t: Progress, outcome: training.Outcome) -> dict[str, float]:
         finite = outcome.returns[np.isfinite(outcome.returns)]
+        finite = finite if finite.size else np.array([math.nan])  # everyone who played had diverged
         returns = {"return_mean": finite.mean(), "return_min": finite.min(), "return_max": finite.max()}
         head = {"iteration": t.iteration, "env_steps": t.env_steps, "updates": t.updates}
-        row = {**head, **{k: float(v) for k, v in returns.items()}, **outcome.metrics}
+        row = {**head, **{k: float(v) for k, v in returns.items()}, **self._nothing_learned, **outcome.metrics}
         self.tables["metrics.csv"].append({**row, "wall_time": round(self.wall(), 3)})
         self.board.add("train", row, t.env_steps, skip=("iteration", "env_steps"))
         self.tables["schedule.csv"].append({"iteration": t.iteration, "env_steps": t.env_steps, **outcome.schedule})
@@ -212,44 +258,53 @@ class Journal:
         checkpoints.save(self.path / "checkpoint", t.env_steps, (t.agents, t.tuner, t.owed), counters, t.replay)
         self.saved = time.monotonic()
 
-    def close(self) -> None:
-        for table in self.tables.values():
-            table.close()
-        self.board.close()
+    def __enter__(self) -> "Journal":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.ExitStack() as stack:  # closes all, even if one cannot be
+            for file in (*self.tables.values(), self.board):
+                stack.callback(file.close)
+
+
+def _metric_names(setup: Setup, t: Progress) -> list[str]:
+    """What learning tells, known before anything is learned: an iteration without updates has the same columns."""
+    hyper = {name: np.zeros(setup.tuner.population, np.float32) for name in setup.config.hyper}
+    learn = partial(setup.learner.learn, updates=setup.algorithm.batches)
+    return list(jax.eval_shape(learn, jax.random.key(0), t.agents, t.replay, hyper)[1])
 
 
 def _go_on(path: Path, setup: Setup, t: Progress, counters: dict[str, Any], reporter: Reporter) -> Run:
     """Trains to the end, or until a signal; keeps the files and the screen up to date."""
     run = setup.config.run
-    with runs.locked(path), reporter, interruption() as interrupted:
-        journal = Journal(path, run.tensorboard, counters)
-        reporter.begin(path, setup, t)
-        try:
-            while t.env_steps < run.start_steps and not interrupted():
-                t = training.explore_at_random(setup, t)
-                reporter.steps(t, "random start")
-            while t.env_steps < run.steps and not interrupted():
-                t, outcome = training.iterate(setup, t, reporter.learning)
-                reporter.iteration(t, journal.iteration(t, outcome), outcome)
-                if t.env_steps // run.eval_every > journal.evaluated // run.eval_every:
-                    _test(setup, t, journal, reporter)
-                if time.monotonic() - journal.saved > 60 * run.checkpoint_every:
-                    journal.checkpoint(t)
+    try:
+        with reporter, interruption() as interrupted, Journal(path, setup, t, counters) as journal:
+            journal.checkpoint(t)  # from the first moment on there is a state to go on from
+            reporter.begin(path, setup, t)
+            try:
+                while t.env_steps < run.start_steps and not interrupted():
+                    t = training.explore_at_random(setup, t)
+                    reporter.steps(t, "random start")
+                while t.env_steps < run.steps and not interrupted():
+                    t, outcome = training.iterate(setup, t, reporter.learning)
+                    reporter.iteration(t, journal.iteration(t, outcome), outcome)
+                    if t.env_steps // run.eval_every > journal.evaluated // run.eval_every:
+                        _test(setup, t, journal, reporter)
+                    if time.monotonic() - journal.saved > 60 * run.checkpoint_every:
+                        journal.checkpoint(t)
+            except UserError:  # the env broke or every agent diverged: `t` is the state from before
+                journal.checkpoint(t)
+                raise
             journal.checkpoint(t)  # before the last test, which a run that goes on to more steps does not have
             if t.env_steps >= run.steps and journal.evaluated < t.env_steps:
                 _test(setup, t, journal, reporter)
-        except training.Diverged:
-            journal.checkpoint(t)
-            raise
-        except OSError as error:
-            raise UserError(
-                f"{path} cannot be written ({error.strerror}); the last checkpoint is still valid."
-            ) from error
-        finally:
-            journal.close()
-        result = Run(path, setup, t)
-        reporter.end(result, journal.wall(), interrupted=t.env_steps < run.steps)
-    return result
+            result = Run(path, setup, t)
+            reporter.end(result, journal.wall(), interrupted=t.env_steps < run.steps)
+            return result
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be written ({error.strerror or error}); the last checkpoint is still valid."
+        ) from error
 
 
 def _test(setup: Setup, t: Progress, journal: Journal, reporter: Reporter) -> None:
