@@ -9,9 +9,9 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from environments import FollowObservation, TwoStepCredit
 
 import oht
+from environments import FollowObservation, TwoStepCredit
 from oht import checkpoints, runs
 from oht.errors import UserError
 from oht.report.progress import Reporter
@@ -33,6 +33,7 @@ METHODS = {
     "oht-lr": {"population": 4},
     "oht": {"tune": {"n_step": oht.Choice(1, 2), "gamma": oht.Float(0.9, 0.05, 0.5, 0.99)}, "population": 4},
     "random": {"population": 4},
+    "pbt": {"population": 4, "interval": 1, "start_steps": 20},
 }
 
 

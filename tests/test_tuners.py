@@ -27,6 +27,7 @@ CASES = {
     "oht, many combinations": ("oht", {}, {"n_step": Choice(1, 2, 3), "gamma": Choice(0.9, 0.98, 0.99)}),
     "oht, whole and real numbers": ("oht", {}, {"n_step": Int(3, 1, 1, 5), "gamma": Float(0.99, 0.01, 0.9, 1.0)}),
     "random": ("random", {}, None),
+    "pbt": ("pbt", {}, None),
 }
 
 

@@ -3,6 +3,7 @@
     checkpoint/000000010000/state.npz    agents and tuner, each array by its path in the tree
     checkpoint/000000010000/state.json   counters and the names, sizes and checksums of all files it needs
     checkpoint/replay/0-10010.npz        the slots of the replay written between two checkpoints
+    checkpoint/replay/0-10010-3.npz      the same of agent 3, where each agent has a ring of its own
 
 The replay is stored in pieces: a checkpoint writes only the slots that are new since the one before.
 Nothing is ever unpickled.
@@ -16,7 +17,7 @@ import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -33,9 +34,11 @@ def save(folder: Path, number: int, state: Any, counters: Mapping[str, Any], rep
     pieces.mkdir(parents=True, exist_ok=True)
     known = _newest(folder)
     files = dict(known["pieces"]) if known else {}
-    files |= _write_new_pieces(pieces, replay, since=max((int(name.split("-")[1]) for name in files), default=0))
-    oldest = int(replay.written) - replay.end.shape[0]
-    files = {name: digest for name, digest in files.items() if int(name.split("-")[1]) > oldest}
+    for suffix, one in _rings(replay).items():
+        ours = {piece.until for piece in map(_piece, files) if piece.suffix == suffix}
+        files |= _write_new_pieces(pieces, one, max(ours, default=0), suffix)
+    oldest = {suffix: int(one.written) - len(one.end) for suffix, one in _rings(replay).items()}
+    files = {name: digest for name, digest in files.items() if _piece(name).until > oldest[_piece(name).suffix]}
 
     aside = folder / "new.part"
     shutil.rmtree(aside, ignore_errors=True)
@@ -46,7 +49,7 @@ def save(folder: Path, number: int, state: Any, counters: Mapping[str, Any], rep
         "counters": dict(counters),
         "state": _digest(aside / "state.npz"),
         "pieces": files,
-        "replay": {name: int(getattr(replay, name)) for name in ("written", "stored", "dropped")},
+        "replay": {name: np.asarray(getattr(replay, name)).tolist() for name in ("written", "stored", "dropped")},
     }
     (aside / "state.json").write_text(json.dumps(facts))
     _sync(aside / "state.json")
@@ -118,12 +121,33 @@ def _unflatten(state: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     return jax.tree.unflatten(jax.tree.structure(state), leaves)
 
 
-def _write_new_pieces(pieces: Path, replay: ring.Replay, since: int) -> dict[str, str]:
-    slots, written = replay.end.shape[0], int(replay.written)
+class Piece(NamedTuple):
+    """Which slots of which ring a file holds."""
+
+    since: int
+    until: int
+    suffix: str
+
+
+def _piece(name: str) -> Piece:
+    since, until, *agent = name.split("-")
+    return Piece(int(since), int(until), "".join(f"-{number}" for number in agent))
+
+
+def _rings(replay: ring.Replay) -> dict[str, ring.Replay]:
+    """The one ring, or those of all agents, by what ends the names of their files."""
+    parts = [np.asarray(leaf) for leaf in replay]
+    if replay.written.ndim == 0:
+        return {"": ring.Replay(*parts)}  # pyright: ignore[reportArgumentType]
+    return {f"-{j}": ring.Replay(*(part[j] for part in parts)) for j in range(len(replay.written))}  # pyright: ignore
+
+
+def _write_new_pieces(pieces: Path, replay: ring.Replay, since: int, suffix: str) -> dict[str, str]:
+    slots, written = len(replay.end), int(replay.written)
     since = max(since, written - slots)
     if since >= written:
         return {}
-    name = f"{since}-{written}"
+    name = f"{since}-{written}{suffix}"
     index = np.arange(since, written) % slots
     part = {field: np.asarray(getattr(replay, field))[index] for field in ("obs", "action", "reward", "end")}
     _write_arrays(pieces / f"{name}.part", part)
@@ -132,20 +156,31 @@ def _write_new_pieces(pieces: Path, replay: ring.Replay, since: int) -> dict[str
 
 
 def _read_replay(folder: Path, facts: Mapping[str, Any], replay: ring.Replay) -> ring.Replay:
-    slots = replay.end.shape[0]
+    counts = {name: np.asarray(value, np.int32) for name, value in facts["replay"].items()}
+    rings = []
+    for number, (suffix, one) in enumerate(_rings(replay).items()):
+        pieces = {name: digest for name, digest in facts["pieces"].items() if _piece(name).suffix == suffix}
+        count = {name: value[number] if value.ndim else value for name, value in counts.items()}
+        rings.append(_read_ring(folder / "replay", pieces, one, count))
+    return jax.tree.map(
+        lambda *leaves: jax.numpy.asarray(np.stack(leaves) if replay.written.ndim else leaves[0]), *rings
+    )
+
+
+def _read_ring(folder: Path, pieces: Mapping[str, str], replay: ring.Replay, count: Mapping[str, Any]) -> ring.Replay:
+    slots = len(replay.end)
     parts = {field: np.array(getattr(replay, field)) for field in ("obs", "action", "reward", "end")}
-    for name, digest in sorted(facts["pieces"].items(), key=lambda item: int(item[0].split("-")[0])):
-        piece = _read_arrays(folder / "replay" / f"{name}.npz", digest)
-        since, until = map(int, name.split("-"))
+    for name, digest in sorted(pieces.items(), key=lambda item: _piece(item[0]).since):
+        arrays = _read_arrays(folder / f"{name}.npz", digest)
+        since, until, _ = _piece(name)
         first = max(since, until - slots)
         for field, whole in parts.items():
-            whole[np.arange(first, until) % slots] = piece[field][first - since :]
-    count = {name: np.int32(value) for name, value in facts["replay"].items()}
+            whole[np.arange(first, until) % slots] = arrays[field][first - since :]
     newest_first = np.arange(count["written"] - 1, max(-1, count["written"] - slots - 1), -1) % slots
     begins = newest_first[parts["end"][newest_first] != ring.NO_STEP][::-1]
     starts = np.zeros(slots, np.int32)
     starts[np.arange(count["dropped"], count["stored"]) % slots] = begins
-    return ring.Replay(*(jax.numpy.asarray(x) for x in (*parts.values(), starts, *count.values())))
+    return ring.Replay(*parts.values(), starts, *count.values())  # pyright: ignore[reportCallIssue]
 
 
 def _write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:

@@ -24,8 +24,8 @@ def number_of(agents: Agents) -> int:
 
 
 @jax.jit
-def take(agents: Agents, index: np.ndarray) -> Agents:
-    """The agents at these places."""
+def take(agents: Agents, index: np.ndarray | int) -> Agents:
+    """The agents at these places (or the one at this place, without the axis)."""
     return jax.tree.map(lambda leaf: leaf[index], agents)
 
 
@@ -33,6 +33,22 @@ def take(agents: Agents, index: np.ndarray) -> Agents:
 def put(agents: Agents, index: np.ndarray, others: Agents) -> Agents:
     """The population with `others` at these places."""
     return jax.tree.map(lambda leaf, other: leaf.at[index].set(other), agents, others)
+
+
+def own_replays(number: int, slots: int, obs: int, action: int) -> ring.Replay:
+    """A ring for each agent: `ring.empty` with a leading axis P."""
+    one = ring.empty(slots, obs, action)
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (number, *leaf.shape)).copy(), one)
+
+
+def store(replays: ring.Replay, member: int, episode: tuple[np.ndarray, np.ndarray, np.ndarray, bool]) -> ring.Replay:
+    """The rings with an episode in that of one agent. The given ones are used up."""
+    return _put_ring(replays, member, ring.extend(take(replays, member), *episode))
+
+
+@partial(jax.jit, donate_argnums=0)
+def _put_ring(replays: ring.Replay, member: Array, one: ring.Replay) -> ring.Replay:
+    return jax.tree.map(lambda leaf, new: leaf.at[member].set(new), replays, one)
 
 
 class Learner:

@@ -218,7 +218,7 @@ def _replay_of(setup: Setup, t: Progress, members: np.ndarray) -> ring.Replay:
 
 
 def _stored(setup: Setup, t: Progress, episodes: list[Episode], actors: np.ndarray | None = None) -> Progress:
-    """With the episodes in the one ring, or each in its actor's own; those of nobody (the random start) in every one."""
+    """Episodes go to the one ring, or each to its actor's own; those of nobody (the random start) to every one."""
     replay = t.replay
     for number, episode in enumerate(episodes):
         if setup.tuner.own_replays:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from oht import errors, spaces
 from oht.errors import UserError
 from oht.spaces import Choice, Dimension, LogFloat
-from oht.tuners import arms, random, sampled, schedule, static
+from oht.tuners import arms, pbt, random, sampled, schedule, static
 from oht.tuners.api import Tuner
 
 Tune = Mapping[str, Dimension]
@@ -43,6 +43,8 @@ LEARNING_RATES: Tune = {
     "critic_lr": LogFloat(1e-3, 0.5, 1e-6, 1e-1),
 }
 
+PBT_LEARNING_RATES: Tune = {name: LogFloat(1e-3, 0.5, 3e-5, 3e-3) for name in LEARNING_RATES}
+
 METHODS: dict[str, Method] = {
     "static": Method("one agent, constant hyper-parameters", static.Static, static.make),
     "oht-nstep": Method("OHT-ES, discrete: one agent for each n_step", arms.Arms, arms.make, N_STEP),
@@ -51,6 +53,7 @@ METHODS: dict[str, Method] = {
     ),
     "oht": Method("OHT-ES over any space: discrete, continuous or both", Oht, make_oht, needs_tune=True),
     "random": Method("ablation: values drawn at random, nothing learned", random.Random, random.make, LEARNING_RATES),
+    "pbt": Method("agents with replays of their own; the worst copy the best", pbt.Pbt, pbt.make, PBT_LEARNING_RATES),
     "schedule": Method(
         "one agent by the schedule of an earlier run", schedule.Schedule, schedule.make, max_n=schedule.max_n
     ),

@@ -1,0 +1,148 @@
+"""Population-based training (Jaderberg et al. 2017): agents that learn side by side; the worst copy the best.
+
+Each agent has hyper-parameters of its own, drawn from the space at the start, and learns from its own episodes only.
+Every `interval` iterations the worst agents are replaced by copies of the best (exploit), optimiser and targets
+included, and the hyper-parameters of the copies change (explore). The replay of a copy stays: it is the place's.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from oht.errors import UserError
+from oht.settings import setting
+from oht.spaces import Choice, Dimension, Int, Space, label
+from oht.tuners import columns
+from oht.tuners.api import Agents, Key, Proposal, Tuner
+from oht.tuners.search import Gaussian, generator
+
+FACTORS = (0.8, 1.2)
+
+
+@dataclass(frozen=True)
+class Pbt:
+    population: int = setting(10, "pbt: agents; each plays one episode in an iteration", low=2)
+    interval: int = setting(5, "pbt: iterations between two times that the worst copy the best", low=1)
+    quantile: float = setting(0.25, "pbt: share of the agents that copy, and share that is copied", low=0, high=0.5)
+    resample: float = setting(
+        0.25, "pbt: probability that a copy draws a value afresh, not x0.8 or x1.2", low=0, high=1
+    )
+    share_replay: bool = setting(False, "pbt: all agents learn from the episodes of all")
+    replay_ratio: float | None = setting(
+        None,
+        "pbt: gradient steps of each agent for each env step of all; by default 1 over the population, the cost of"
+        " one agent",
+        low=0,
+    )
+
+
+class State(NamedTuple):
+    values: dict[str, np.ndarray]  # (P,) what each agent uses of each tuned hyper-parameter
+    returns: np.ndarray  # (P, interval) of the last episodes of each agent; a copy takes those of its parent along
+    iterations: np.ndarray
+
+
+def make(settings: Pbt, tune: Mapping[str, Dimension], base: Mapping[str, float]) -> Tuner:
+    space = Space(tune, base)
+    if not space.names:
+        raise UserError("there is nothing to tune; name it, as in tune actor_lr=log:1e-3:0.5:3e-5:3e-3.")
+    _check_bounds(space)
+    number = settings.population
+    ratio = 1 / number if settings.replay_ratio is None else settings.replay_ratio
+    ratios, everyone = np.full(number, ratio), np.arange(number)
+
+    def init(key: Key) -> State:
+        values = draw(generator(key), space, number)
+        return State(values, np.zeros((number, settings.interval)), np.zeros((), np.int64))
+
+    def ask(key: Key, state: State, agents: Agents, env_steps: int) -> tuple[State, Proposal]:
+        hyper = {name: np.full(number, value, np.float64) for name, value in base.items()} | state.values
+        return state, Proposal(agents, hyper, ratios, everyone)
+
+    def tell(key: Key, state: State, agents: Agents, proposal: Proposal, returns: np.ndarray) -> tuple[State, Agents]:
+        history = state.returns.copy()
+        history[:, state.iterations % settings.interval] = np.where(np.isfinite(returns), returns, -np.inf)
+        state = State(state.values, history, state.iterations + 1)
+        if state.iterations % settings.interval:
+            return state, agents
+        rng = generator(key)
+        parents = truncation(rng, history.mean(axis=1), settings.quantile)
+        copies = parents != everyone
+        values = {
+            name: np.where(copies, explored(rng, space, name, old[parents], settings.resample), old)
+            for name, old in state.values.items()
+        }
+        return state._replace(values=values, returns=history[parents]), _copied(agents, parents)
+
+    def champion(key: Key, state: State) -> int:
+        return int(state.returns.mean(axis=1).argmax())
+
+    def record(state: State, proposal: Proposal, returns: Sequence[float]) -> dict[str, float]:
+        best = champion(jax.random.key(0), state)
+        row = columns.gaussian(tuple(space.continuous), spread(space, state.values))
+        row |= shares(space, state.values)
+        row |= columns.champion({name: state.values[name][best] for name in space.names})
+        return row | columns.samples(proposal, space.names, returns)
+
+    return Tuner(number, init, ask, tell, champion, record, own_replays=not settings.share_replay)
+
+
+def draw(rng: np.random.Generator, space: Space, number: int) -> dict[str, np.ndarray]:
+    """Values uniform over the whole space, on the scale that each dimension is searched on."""
+    low, high = space.bounds
+    values = space.decode(rng.uniform(low, high, (number, len(low))))
+    values |= {name: rng.choice(choice.values, number) for name, choice in space.choices.items()}
+    return {name: values[name] for name in space.names}
+
+
+def truncation(rng: np.random.Generator, fitness: np.ndarray, quantile: float) -> np.ndarray:
+    """(P,) whom each agent goes on as: itself, or for the worst `quantile` (at least one), one of as many best."""
+    number = min(max(1, round(quantile * len(fitness))), len(fitness) // 2)
+    order = np.argsort(fitness, kind="stable")
+    parents = np.arange(len(fitness))
+    parents[order[:number]] = rng.choice(order[-number:], number)
+    return parents
+
+
+def explored(rng: np.random.Generator, space: Space, name: str, values: np.ndarray, resample: float) -> np.ndarray:
+    """Each value x0.8 or x1.2, whole numbers and choices moved to a neighbour, or drawn afresh; never out of bounds."""
+    up = rng.integers(2, size=len(values))
+    dim = space.choices.get(name) or space.continuous[name]
+    if isinstance(dim, Choice):
+        known = np.sort(dim.values)
+        moved = known[np.clip(np.searchsorted(known, values) + 2 * up - 1, 0, len(known) - 1)]
+    else:
+        low, high = (end[name] for end in space.extremes())
+        moved = np.clip(values + 2 * up - 1 if isinstance(dim, Int) else values * np.take(FACTORS, up), low, high)
+    return np.where(rng.random(len(values)) < resample, draw(rng, space, len(values))[name], moved)
+
+
+@jax.jit
+def _copied(agents: Agents, parents: np.ndarray) -> Agents:
+    return jax.tree.map(lambda leaf: leaf[parents], agents)
+
+
+def spread(space: Space, values: Mapping[str, np.ndarray]) -> Gaussian:
+    """Mean and standard deviation over the population, in encoded units."""
+    encoded = [dim.encode(values[name]) for name, dim in space.continuous.items()]
+    return Gaussian(np.array([x.mean() for x in encoded]), np.array([x.std() for x in encoded]))
+
+
+def shares(space: Space, values: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """How much of the population uses each discrete value."""
+    return {
+        f"{name}/p/{label(value)}": float((values[name] == value).mean())
+        for name, choice in space.choices.items()
+        for value in choice.values
+    }
+
+
+def _check_bounds(space: Space) -> None:
+    """Who draws from the whole space needs an end of it."""
+    low, high = space.extremes()
+    for name in space.continuous:
+        if not np.isfinite([low[name], high[name]]).all():
+            raise UserError(f"pbt draws {name} from between its bounds, so give both, as in float:0.5:0.1:0:1.")
