@@ -1,7 +1,7 @@
 """The state of a run on disk: written aside and renamed, with checksums; the newest two are kept.
 
     checkpoint/000000010000/state.npz    agents and tuner, each array by its path in the tree
-    checkpoint/000000010000/state.json   counters and the names, sizes and checksums of all files it needs
+    checkpoint/000000010000/state.json   counters and the names and checksums of all files it needs
     checkpoint/replay/0-10010.npz        the slots of the replay written between two checkpoints
     checkpoint/replay/0-10010-3.npz      the same of agent 3, where each agent has a ring of its own
 
@@ -10,6 +10,7 @@ Nothing is ever unpickled.
 """
 
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -30,7 +31,9 @@ KEEP = 2
 
 def save(folder: Path, number: int, state: Any, counters: Mapping[str, Any], replay: ring.Replay) -> None:
     """Checkpoint `number` (they grow) of a run: a pytree of arrays, plain counters, and the replay."""
-    pieces = folder / "replay"
+    place, pieces = folder / f"{number:012d}", folder / "replay"
+    if place.exists():  # a run that stops where it was resumed
+        return
     pieces.mkdir(parents=True, exist_ok=True)
     known = _newest(folder)
     files = dict(known["pieces"]) if known else {}
@@ -44,18 +47,17 @@ def save(folder: Path, number: int, state: Any, counters: Mapping[str, Any], rep
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir()
     arrays = {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(state)}
-    _write_arrays(aside / "state.npz", arrays)
     facts = {
         "counters": dict(counters),
-        "state": _digest(aside / "state.npz"),
+        "state": _write_arrays(aside / "state.npz", arrays),
         "pieces": files,
+        "slots": list(replay.end.shape),
         "replay": {name: np.asarray(getattr(replay, name)).tolist() for name in ("written", "stored", "dropped")},
     }
-    (aside / "state.json").write_text(json.dumps(facts))
-    _sync(aside / "state.json")
-    place = folder / f"{number:012d}"
-    shutil.rmtree(place, ignore_errors=True)  # only when a run stops where it was resumed
+    _write(aside / "state.json", json.dumps({"facts": facts, "checksum": _checksum(_text(facts))}).encode())
+    _sync_names(aside)
     os.replace(aside, place)
+    _sync_names(folder)
     _tidy(folder)
 
 
@@ -100,8 +102,11 @@ def _newest(folder: Path) -> dict[str, Any] | None:
 
 def _facts(path: Path) -> dict[str, Any]:
     try:
-        return json.loads((path / "state.json").read_text())
-    except (OSError, ValueError) as error:
+        content = json.loads((path / "state.json").read_bytes())
+        if content["checksum"] != _checksum(_text(content["facts"])):
+            raise Damaged("state.json: the checksum differs")
+        return content["facts"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise Damaged(f"state.json: {error}") from None
 
 
@@ -150,12 +155,15 @@ def _write_new_pieces(pieces: Path, replay: ring.Replay, since: int, suffix: str
     name = f"{since}-{written}{suffix}"
     index = np.arange(since, written) % slots
     part = {field: np.asarray(getattr(replay, field))[index] for field in ("obs", "action", "reward", "end")}
-    _write_arrays(pieces / f"{name}.part", part)
+    checksum = _write_arrays(pieces / f"{name}.part", part)
     os.replace(pieces / f"{name}.part", pieces / f"{name}.npz")
-    return {name: _digest(pieces / f"{name}.npz")}
+    _sync_names(pieces)
+    return {name: checksum}
 
 
 def _read_replay(folder: Path, facts: Mapping[str, Any], replay: ring.Replay) -> ring.Replay:
+    if facts["slots"] != list(replay.end.shape):
+        raise UserError("the replay in the checkpoint has another size than the settings say.")
     counts = {name: np.asarray(value, np.int32) for name, value in facts["replay"].items()}
     rings = []
     for number, (suffix, one) in enumerate(_rings(replay).items()):
@@ -183,30 +191,48 @@ def _read_ring(folder: Path, pieces: Mapping[str, str], replay: ring.Replay, cou
     return ring.Replay(*parts.values(), starts, *count.values())  # pyright: ignore[reportCallIssue]
 
 
-def _write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    with path.open("wb") as file:
-        np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
-    _sync(path)
+def _write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> str:
+    """The checksum of what was written."""
+    content = io.BytesIO()
+    np.savez(content, **arrays)  # pyright: ignore[reportArgumentType]
+    _write(path, content.getbuffer())
+    return _checksum(content.getbuffer())
 
 
-def _read_arrays(path: Path, digest: str) -> dict[str, np.ndarray]:
+def _read_arrays(path: Path, checksum: str) -> dict[str, np.ndarray]:
     try:
-        if _digest(path) != digest:
+        content = path.read_bytes()
+        if _checksum(content) != checksum:
             raise Damaged(f"{path.name}: the checksum differs")
-        with np.load(path, allow_pickle=False) as file:
+        with np.load(io.BytesIO(content), allow_pickle=False) as file:
             return dict(file)
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise Damaged(f"{path.name}: {error}") from None
 
 
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "blake2b").hexdigest()[:32]
+def _text(facts: Mapping[str, Any]) -> bytes:
+    return json.dumps(facts, sort_keys=True).encode()
 
 
-def _sync(path: Path) -> None:
-    with path.open("rb") as file:
+def _checksum(content: bytes | memoryview) -> str:
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def _write(path: Path, content: bytes | memoryview) -> None:
+    """Returns when it is on the disk."""
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
         os.fsync(file.fileno())
+
+
+def _sync_names(folder: Path) -> None:
+    """Returns when the names in the folder are on the disk, so that a power cut cannot undo a renaming."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _tidy(folder: Path) -> None:
