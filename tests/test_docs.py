@@ -1,0 +1,232 @@
+"""The docs cannot drift: links exist, commands parse, Python compiles, tables say what the code says."""
+
+import ast
+import csv
+import inspect
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+
+import oht
+from oht import agents, api, cli, config, settings, spaces, tuners
+from oht.agents.api import Spec
+from oht.envs import tasks
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+by_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+def blocks(page: Path, *languages: str) -> Iterator[str]:
+    """The fenced blocks of these languages."""
+    for language, body in re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+        if language in languages:
+            yield body
+
+
+def tables(page: Path) -> Iterator[list[list[str]]]:
+    """Each table as rows of cells, the header first."""
+    for lines in re.findall(r"(?:^\|.*\|\n)+", page.read_text(), re.MULTILINE):
+        rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines.splitlines()]
+        yield [row for row in rows if not set("".join(row)) <= set("-: ")]
+
+
+def names(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+# Links
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives to headings."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@by_page
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if target.startswith(("http://", "https://")):
+            continue
+        path, _, anchor = target.partition("#")
+        linked = (page.parent / path) if path else page
+        assert linked.exists(), target
+        assert not anchor or anchor in anchors(linked), target
+
+
+# Commands
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """The words of every `oht ...` in shell blocks and indented blocks."""
+    shell = "\n".join(blocks(page, "sh", "bash", "console", ""))
+    indented = "\n".join(re.findall(r"^    (oht .*)$", page.read_text(), re.MULTILINE))
+    for line in f"{shell}\n{indented}".replace("\\\n", " ").splitlines():
+        if line.removeprefix("$ ").startswith("oht "):
+            yield shlex.split(line.removeprefix("$ "), comments=True)[1:]
+
+
+@by_page
+def test_commands_are_understood(page, monkeypatch):
+    """Up to where they would do something: settings belong to their algorithm and method, tasks exist."""
+
+    def train(*, out: Any, overwrite: bool, progress: bool, **values: Any) -> None:
+        resolved = config.resolve(values)
+        tasks.find(resolved.run.task)
+
+    monkeypatch.setattr(api, "train", train)
+    monkeypatch.setattr(api, "resume", lambda path, steps, progress: None)
+    monkeypatch.setattr(config, "read_file", lambda path: {"task": "Pendulum-v1"})
+    for name, (describe, run, line) in cli.COMMANDS.items():
+        monkeypatch.setitem(cli.COMMANDS, name, (describe, run if name == "train" else lambda options: None, line))
+    for words in commands(page):
+        assert cli.main(words) == 0, words
+
+
+def test_there_are_commands_to_check():
+    assert sum(1 for page in PAGES for _ in commands(page)) > 15
+
+
+# Python
+
+
+def known_settings() -> set[str]:
+    known = set(settings.names(config.RunSettings)) | set(inspect.signature(oht.train).parameters) | {"tune"}
+    for factory in agents.ALGORITHMS.values():
+        known |= set(agents.options_of(factory)) | set(factory(Spec(1, 1)).hyper)
+    for method in tuners.METHODS.values():
+        known |= set(settings.names(method.settings))
+    return known
+
+
+@by_page
+def test_python_compiles_and_uses_what_there_is(page):
+    for block in blocks(page, "python"):
+        tree = ast.parse(block)
+        deliberate_mistake = "except oht.UserError" in block
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "oht":
+                assert node.attr in oht.__all__
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "oht.train" and not deliberate_mistake:
+                assert {keyword.arg for keyword in node.keywords} <= known_settings()
+
+
+# Tables of settings
+
+
+def check(name: str, text: str, default: Any, hint: Any) -> None:
+    """The text, read as a user's would be, is the default."""
+    if default == "":
+        assert text == "", name
+    else:
+        assert settings.convert(name, text, hint) == default, name
+
+
+def defaults_of(settings_type: type) -> dict[str, tuple[Any, Any]]:
+    hints = get_type_hints(settings_type)
+    return {f.name: (f.default, hints[f.name]) for f in fields(settings_type)}
+
+
+def documented(page: Path) -> dict[str, str]:
+    """Setting -> default of all tables whose header begins with these two."""
+    rows = [row for table in tables(page) if table[0][:2] == ["setting", "default"] for row in table[1:]]
+    return {name: row[1] for row in rows for name in names(row[0])}
+
+
+def compare(page: Path, defaults: Mapping[str, tuple[Any, Any]]) -> None:
+    told = documented(page)
+    assert set(told) == set(defaults)
+    for name, text in told.items():
+        check(name, text.strip("`"), *defaults[name])
+
+
+METHODS_OF = {"random-and-schedule": ("random", "schedule")}  # pages that are not named after their one method
+
+
+@pytest.mark.parametrize("method", tuners.METHODS)
+def test_every_method_has_a_page_with_all_its_defaults(method):
+    stem = next((stem for stem, methods in METHODS_OF.items() if method in methods), method)
+    page = ROOT / "docs" / "methods" / f"{stem}.md"
+    defaults: dict[str, tuple[Any, Any]] = {}
+    for other in METHODS_OF.get(stem, (method,)):
+        defaults |= defaults_of(tuners.METHODS[other].settings)
+    compare(page, defaults)
+
+
+def test_every_method_is_in_the_readme():
+    table = next(table for table in tables(ROOT / "README.md") if table[0][0] == "method")
+    assert {name for row in table[1:] for name in names(row[0])} == set(tuners.METHODS)
+
+
+def test_what_every_run_has():
+    defaults = defaults_of(config.RunSettings)
+    del defaults["task"]
+    compare(ROOT / "docs" / "algorithms.md", defaults)
+
+
+IN_WORDS = {"minus the number of actions": -3.0}  # with three actions
+SPEC = Spec(obs=5, action=3)
+
+
+@pytest.mark.parametrize(("kind", "column"), [("hyper-parameter", 1), ("option", 1)])
+def test_hyper_parameters_and_options_of_the_algorithms(kind, column):
+    found = [table for table in tables(ROOT / "docs" / "algorithms.md") if table[0][0] == kind]
+    (header, *rows) = found[0]
+    for algo in header[1:-1]:
+        told = {names(row[0])[0]: row[header.index(algo)] for row in rows}
+        told = {name: text for name, text in told.items() if text != "-"}
+        factory = agents.factory(algo)
+        if kind == "hyper-parameter":
+            assert {name: IN_WORDS.get(text) or float(text) for name, text in told.items()} == factory(SPEC).hyper
+        else:
+            options = {n: default for n, default in agents.options_of(factory).items() if n in config.OPTIONS}
+            assert set(told) == set(options)
+            for name, text in told.items():
+                check(name, text, options[name], config.OPTIONS[name][0])
+
+
+def test_bounds_of_spaces_without_bounds():
+    table = next(t for t in tables(ROOT / "docs" / "methods" / "oht.md") if t[0] == ["name", "low", "high"])
+    checked = 0
+    for cell, low, high in table[1:]:
+        for name in ["actor_lr"] if "_lr" in cell else [name for name in names(cell) if name in spaces._BOUNDS]:
+            middle = (float(low) + float(high)) / 2
+            dim = spaces.bounded(name, spaces.Int(round(middle)) if name == "n_step" else spaces.Float(middle, 0.1))
+            assert not isinstance(dim, spaces.Choice)
+            assert (dim.low, dim.high) == (float(low), float(high)), name
+            checked += 1
+    assert checked == len(spaces._BOUNDS) + 1
+
+
+# Tasks
+
+
+def test_the_table_of_tasks_and_its_measurements():
+    table = next(table for table in tables(ROOT / "docs" / "tasks.md") if table[0][0] == "task")
+    with (ROOT / "results" / "random_scores.csv").open(newline="") as file:
+        measured = {row["task"]: row for row in csv.DictReader(file)}
+    told = {names(row[0])[0]: row for row in table[1:]}
+    assert list(told) == list(tasks.TASKS)
+    for id, task in tasks.TASKS.items():
+        scores = measured[id]
+        expected = [task.env.split(":")[-1], *(f"{x:g}" for x in (task.obs, task.action, task.low, task.high))]
+        assert told[id][1:] == [*expected, scores["mean"], scores["standard_error"], scores["length"]]
+
+
+def test_the_tasks_of_the_readme():
+    table = next(table for table in tables(ROOT / "README.md") if "Walker" in table[0])
+    assert {name for row in table[1:] for cell in row for name in names(cell)} == set(tasks.TASKS)
+
+
+def test_the_table_beside_the_originals():
+    table = next(table for table in tables(ROOT / "docs" / "tasks.md") if table[0][:2] == ["task", "original"])
+    columns = ("original", "reward_error_1", "reward_error_10", "mean", "original_mean", "standard_errors_apart")
+    with (ROOT / "results" / "side_by_side.csv").open(newline="") as file:
+        expected = [[f"`{row['task']}`", *(row[column] for column in columns)] for row in csv.DictReader(file)]
+    assert table[1:] == expected

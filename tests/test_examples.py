@@ -1,0 +1,76 @@
+"""The examples run, and do what they say, with tiny settings."""
+
+import runpy
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import oht
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+TINY = {"start_steps": 60, "eval_every": 100, "eval_episodes": 2, "batch_size": 8, "hidden": (8, 8)}
+TINY |= {"replay_size": 300, "max_episode": 20, "tensorboard": False}
+
+
+def example(name: str) -> dict[str, Any]:
+    return runpy.run_path(str(EXAMPLES / f"{name}.py"))
+
+
+def run(name: str, out: Path, **settings: Any) -> oht.Run:
+    return example(name)["main"](steps=300, out=out, **(TINY | settings))
+
+
+def test_every_example_is_tested():
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == {"own_algorithm", "own_environment", "own_tuner"}
+
+
+def test_own_algorithm_is_tuned_by_its_own_hyper_parameter(tmp_path):
+    trained = run("own_algorithm", tmp_path / "run", population=4)
+    efforts = [row["champion/effort"] for row in trained.schedule]
+    assert len(set(efforts)) > 1
+    assert "actor_loss" in trained.metrics[-1]
+    text = (tmp_path / "run" / "config.toml").read_text()
+    assert 'algo = "careful"' in text
+    assert 'effort = "log:0.1:0.5"' in text
+    again = oht.load(tmp_path / "run", algo=example("own_algorithm")["careful"])
+    obs = np.array([0.5, 0.5, 1.0], np.float32)
+    np.testing.assert_array_equal(again.policy(obs), trained.policy(obs))
+
+
+def test_own_environment_is_acted_on_in_its_own_range(tmp_path):
+    trained = run("own_environment", tmp_path / "run", population=4)
+    assert {"n_step/p/1", "n_step/p/3", "critic_lr/mu"} <= set(trained.schedule[0])
+    force = trained.policy(np.array([1.0, 0.0], np.float32))
+    assert force.shape == (1,)
+    assert abs(force[0]) <= 3
+    explored = [trained.policy(np.array([1.0, 0.0], np.float32), deterministic=False)[0] for _ in range(3)]
+    assert len(set(explored)) == 3
+
+
+def test_the_boat_can_be_lost():
+    boat = example("own_environment")["Dock"]()
+    boat.reset(seed=0)
+    steps = [boat.step(np.array([3.0]))[1:3] for _ in range(100)]
+    assert (-100.0, True) in steps
+
+
+def test_own_tuner_climbs_and_its_run_is_loaded_with_it(tmp_path):
+    trained = run("own_tuner", tmp_path / "run", spread=2.0)
+    schedule = trained.schedule
+    for row, after in pairwise(schedule):
+        better = row["sample/1/return"] > row["sample/0/return"]
+        assert after["champion/critic_lr"] == row[f"sample/{int(better)}/critic_lr"]
+    assert "spread = 2.0" in (tmp_path / "run" / "config.toml").read_text()
+    with pytest.raises(oht.UserError, match="method 'climb'"):
+        oht.load(tmp_path / "run")
+    method = example("own_tuner")["CLIMB"]
+    again = oht.load(tmp_path / "run", method=method)
+    assert again.evaluate(2) == trained.evaluate(2)
+
+
+def test_own_tuner_refuses_what_it_cannot_tune(tmp_path):
+    with pytest.raises(oht.UserError, match="climb tunes numbers"):
+        run("own_tuner", tmp_path / "run", tune={"n_step": oht.Choice(1, 2)})
