@@ -21,12 +21,14 @@ def names(settings: type) -> list[str]:
 
 
 def help_of(f: Field) -> str:
-    default = "" if f.default is MISSING or f.default is None else f" [{show(f.default)}]"
+    default = "" if f.default in (MISSING, None, "") else f" [{show(f.default)}]"
     return f.metadata["help"] + default
 
 
 def show(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    if isinstance(value, tuple):
+        return ",".join(map(show, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def read(settings: type[S], values: Mapping[str, Any]) -> S:
@@ -43,31 +45,31 @@ def read(settings: type[S], values: Mapping[str, Any]) -> S:
 
 
 def within(name: str, value: Any, low: float | None, high: float | None) -> None:
-    """Refuses numbers outside their bounds, and NaN."""
+    """Refuses numbers outside their bounds, and those that are not finite."""
     for number in value if isinstance(value, tuple) else (value,):
         if isinstance(number, bool) or not isinstance(number, int | float):
             continue
-        if math.isnan(number) or (low is not None and number < low) or (high is not None and number > high):
+        if not math.isfinite(number) or (low is not None and number < low) or (high is not None and number > high):
             raise UserError(f"{name} is {show(value)}, but must be {_range(low, high)}.")
 
 
 def _range(low: float | None, high: float | None) -> str:
     low, high = -math.inf if low is None else low, math.inf if high is None else high
     if high == math.inf:
-        return "a number" if low == -math.inf else f"at least {low:g}"
+        return "a finite number" if low == -math.inf else f"at least {low:g}, and finite"
     return f"at most {high:g}" if low == -math.inf else f"from {low:g} to {high:g}"
 
 
 def convert(name: str, value: Any, kind: Any) -> Any:
     """`value` as a `kind`; numbers may be written 1e6 or 10_000."""
     if get_origin(kind) in (Union, type(int | None)):
-        if value is None or value == "none":
+        if value is None or (isinstance(value, str) and value == "none"):
             if NoneType in get_args(kind):
                 return None
             raise UserError(f"{name} needs a value.")
         return convert(name, value, next(k for k in get_args(kind) if k is not NoneType))
     if get_origin(kind) is Literal:
-        if value not in get_args(kind):
+        if not isinstance(value, str) or value not in get_args(kind):
             raise unknown(f"{name}", str(value), get_args(kind))
         return value
     if get_origin(kind) is tuple:
@@ -78,7 +80,7 @@ def convert(name: str, value: Any, kind: Any) -> Any:
     if kind in (int, float):
         return number(name, value, kind)
     if not isinstance(value, kind):
-        raise UserError(f"{name} is {value!r}, but must be a {kind.__name__}.")
+        raise UserError(f"{name} is {value!r}, but must be a text.")
     return value
 
 
