@@ -1,22 +1,31 @@
 """Argument parsing only; each command is a few lines that call the rest."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import fields
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from oht.errors import UserError, unknown
 
+if TYPE_CHECKING:
+    from oht.api import Run
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command `oht`. A user's mistake is one sentence on stderr and exit code 2."""
+    """The command `oht`. A user's mistake is one sentence on stderr and exit code 2; 130: stopped by a signal."""
+    if arguments is None:
+        sys.path.insert(0, "")  # as with `python -m`: `oht train my_file:MyEnv` finds what lies here
+        sys.stdout.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue]; a screen may lack signs
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         if words and not words[0].startswith("-") and words[0] not in COMMANDS:
             raise unknown("command", words[0], COMMANDS)
         parser = Parser(prog="oht", description="Off-policy learning that tunes its own hyper-parameters.")
+        parser.add_argument("--version", action="version", version=f"oht {version('oht')}")
         commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
         for name, (describe, run, line) in COMMANDS.items():
             command = commands.add_parser(name, help=line, description=line, allow_abbrev=False)
@@ -26,15 +35,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options, rest = parser.parse_known_args(words)
         for word in rest:
             name = word.split("=")[0]
-            raise unknown("flag", name, options.flags()) if name.startswith("-") else UserError(f"what is {word!r}?")
-        options.run(options)
-        return 0
+            if name.startswith("-"):
+                raise unknown("flag", name, options.flags())
+            raise UserError(f"there is no place for {word!r}; see `oht {options.command} --help`.")
+        return options.run(options) or 0
     except UserError as error:
-        print(f"oht: {error}", file=sys.stderr)
-        return 2
+        return _refuse(str(error))
+    except MemoryError:
+        return _refuse("there is not enough memory; make population, batch_size, hidden or replay_size smaller.")
+    except BrokenPipeError:  # as in `oht tasks | head`: nobody reads on
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except KeyboardInterrupt:
         print("oht: stopped.", file=sys.stderr)
         return 130
+
+
+def _refuse(sentence: str) -> int:
+    print("oht:", " ".join(sentence.split()), file=sys.stderr)
+    return 2
 
 
 class Parser(argparse.ArgumentParser):
@@ -53,8 +72,9 @@ def _describe_train(parser: argparse.ArgumentParser) -> None:
     from oht.config import OPTIONS, RunSettings
 
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.usage = "oht train TASK [--SETTING VALUE ...] [--tune NAME=SPACE ...]\n       oht train --resume RUN"
     methods = "\n".join(f"  {name:14} {method.summary}" for name, method in tuners.METHODS.items())
-    parser.epilog = f"methods:\n{methods}\n\nA config file holds the same names as TOML; flags win over it."
+    parser.epilog = f"methods:\n{methods}\n\n{SPACES}\n\nA config file holds the same names as TOML; flags win over it."
     seen: set[str] = set()
 
     def flag(group: Any, name: str, help: str) -> None:
@@ -89,22 +109,43 @@ def _describe_train(parser: argparse.ArgumentParser) -> None:
             flag(group, f.name, settings.help_of(f))
 
 
-def _train(options: argparse.Namespace) -> None:
+SPACES = """spaces for --tune:
+  n_step=1,2,3                  one of these
+  actor_lr=log:1e-3:0.5         by its logarithm: start, deviation in decades
+  gamma=float:0.99:0.01:0.9:1   as it is: start, deviation, lowest, highest
+  n_step=int:3:1:1:10           whole numbers, likewise"""
+
+
+def _train(options: argparse.Namespace) -> int:
     from oht import api, config, settings
 
-    values = config.read_file(options.config) if options.config else {}
     given = {name[4:]: value for name, value in vars(options).items() if name.startswith("set_") and value is not None}
+    show = not options.quiet
     if options.resume:
-        if options.task or options.out or options.config or set(given) - {"steps"}:
-            raise UserError("--resume goes on with the run as it was; only --steps can be given with it.")
+        others = (options.task, options.out, options.config, options.tune, options.overwrite)
+        if any(others) or set(given) - {"steps"}:
+            raise UserError("--resume goes on with the run as it was; only --steps and --quiet can be given with it.")
         steps = settings.number("steps", given["steps"], int) if "steps" in given else None
-        api.resume(options.resume, steps=steps, progress=not options.quiet)
-        return
+        return _ended(api.resume(options.resume, steps=steps, progress=show), show)
+    values = config.read_file(options.config) if options.config else {}
+    for name in ("out", "overwrite", "progress"):
+        if name in values:
+            raise UserError(f"{name} in {options.config} is no setting of a run; give it on the command line.")
     values |= given | ({"task": options.task} if options.task else {})
     values["tune"] = {**values.get("tune", {}), **dict(map(_assignment, options.tune))}
     if not values.get("task"):
         raise UserError("which task? For example: oht train Pendulum-v1, or one of `oht tasks`.")
-    api.train(**values, out=options.out, overwrite=options.overwrite, progress=not options.quiet)
+    return _ended(api.train(**values, out=options.out, overwrite=options.overwrite, progress=show), show)
+
+
+def _ended(run: "Run", shown: bool) -> int:
+    """The exit code; a run that was stopped says how to go on, if it has not yet."""
+    run.close()
+    if run.progress.env_steps >= run.setup.config.run.steps:
+        return 0
+    if not shown:
+        print(f"oht: stopped; go on with: oht train --resume {run.path}", file=sys.stderr)
+    return 130
 
 
 def _assignment(text: str) -> tuple[str, str]:

@@ -22,6 +22,12 @@ def plot_run(run: Path, out: Path) -> Path:
     evals, metrics, schedule = (read(run / name) for name in ("evals.csv", "metrics.csv", "schedule.csv"))
     if not metrics:
         raise UserError(f"{run} has no finished iteration to plot yet (metrics.csv is missing or empty).")
+    for table, columns in (
+        (metrics, ("env_steps", "return_mean")),
+        (evals, ("env_steps", "return_mean", "return_std")),
+    ):
+        if table and not set(columns) <= set(table):
+            raise UserError(f"the tables of {run} lack some of the columns {', '.join(columns)}.")
     logarithmic = log_scaled(run / "config.toml")
     tuned = [name for name in names(schedule) if f"{name}/mu" in schedule or discrete_values(schedule, name)]
     figure, axes = plt.subplots(
@@ -48,15 +54,21 @@ def read(path: Path) -> Columns:
     """The columns of a table; an empty dict where there are no rows."""
     if not path.exists():
         return {}
-    with path.open(newline="") as file:
-        header, *rows = list(csv.reader(file)) or [[]]
-    whole = [row for row in rows if len(row) == len(header)]
-    return {name: np.array([float(row[i]) for row in whole]) for i, name in enumerate(header)} if whole else {}
+    try:
+        with path.open(newline="") as file:
+            header, *rows = list(csv.reader(file)) or [[]]
+        whole = [row for row in rows if len(row) == len(header)]
+        return {name: np.array([float(row[i]) for row in whole]) for i, name in enumerate(header)} if whole else {}
+    except (OSError, ValueError, csv.Error) as error:
+        raise UserError(f"{path} cannot be read as a table of numbers: {error}.") from None
 
 
 def log_scaled(config: Path) -> set[str]:
     """The hyper-parameters that are searched by their logarithm."""
-    tune = tomllib.loads(config.read_text()).get("tune", {}) if config.exists() else {}
+    try:
+        tune = tomllib.loads(config.read_text("utf-8")).get("tune", {})
+    except (OSError, ValueError) as error:
+        raise UserError(f"{config} cannot be read: {error}.") from None
     return {name for name, space in tune.items() if str(space).startswith("log:")}
 
 

@@ -4,6 +4,7 @@ import time
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
@@ -61,7 +62,8 @@ class Terminal(Reporter):
 
     def begin(self, path: Any, setup: Any, t: Any) -> None:
         run = setup.config.run
-        self.console.print(f"{run.method} {run.algo} on [bold]{run.task}[/], seed {run.seed}, in {path}")
+        where = f"on [bold]{escape(run.task)}[/], seed {run.seed}, in {escape(str(path))}"
+        self.console.print(f"{run.method} {run.algo} {where}", soft_wrap=True)
         self._task = self._bar.add_task("train", total=run.steps, completed=t.env_steps, news="")
         self._started = time.monotonic()
 
@@ -103,6 +105,6 @@ class Terminal(Reporter):
             *(f"{test[1]:.1f} at {test[0]:,}" if test else "-" for test in shown),
         )
         self.console.print(table)
-        self.console.print(f"run folder: {run.path}")
+        self.console.print(f"run folder: {run.path}", markup=False, soft_wrap=True)
         if interrupted:
-            self.console.print(f"go on with: oht train --resume {run.path}")
+            self.console.print(f"go on with: oht train --resume {run.path}", markup=False, soft_wrap=True)
