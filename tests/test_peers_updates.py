@@ -103,7 +103,7 @@ def test_updates_equal_the_peers(recording: str, name: str, options: dict, monke
 
     for first in range(0, UPDATES, algorithm.batches):
         steps = range(first, first + algorithm.batches)
-        noise = [peer.arrays[f"{step}.{draw}"] for step in steps for draw in DRAWS[name]]
+        noise = [np.concatenate([peer.arrays[f"{step}.{draw}"] for step in steps]) for draw in DRAWS[name]]
         state, metrics = update(state, peer.batch(steps), hyper, noise)
 
         last = steps[-1]

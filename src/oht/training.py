@@ -124,6 +124,7 @@ def iterate(setup: Setup, t: Progress, look: Callable[[int, int], None]) -> tupl
     tuner_state, proposal = setup.tuner.ask(k3, t.tuner, t.agents, t.env_steps)  # line 3
     agents, owed, updates, metrics = learn(setup, k4, t, proposal, look)  # line 4
     agents, sick = heal(setup, agents, k6, tuner_state)
+    proposal = proposal._replace(hyper={**proposal.hyper, **population.learned(setup.algorithm, agents)})
     episodes = play(setup, k5, agents, proposal)  # line 5
     returns = np.array([episode.total for episode in episodes])
     returns[np.isin(proposal.actors, sick)] = -np.inf
@@ -177,26 +178,34 @@ def heal(setup: Setup, agents, key, tuner_state) -> tuple[Any, list[int]]:
 
 def play(setup: Setup, key, agents, proposal: Proposal) -> list[Episode]:
     """One whole episode of each actor, with exploration noise unless the tuner wants none."""
-    return _rollouts(setup, setup.pool, key, agents, proposal.hyper, proposal.actors, setup.tuner.explore)
+    actors = proposal.actors
+    seeds = np.array(_seeds(key, len(actors)))
+    if setup.tuner.same_start:  # the first episode of each actor from one state, the second of each from another, ...
+        seeds = seeds[[np.count_nonzero(actors[:i] == actor) for i, actor in enumerate(actors)]]
+    return _rollouts(setup, setup.pool, key, agents, proposal.hyper, actors, seeds.tolist(), setup.tuner.explore)
 
 
-def evaluate(setup: Setup, t: Progress, key=None, episodes: int | None = None) -> list[float]:
+def evaluate(setup: Setup, t: Progress, key=None, number: int | None = None) -> list[float]:
     """Returns of the champion without noise, on envs of its own; neither stored nor counted."""
     key = _key(setup, "evaluation", t.iteration) if key is None else key
-    play_key, *champion_keys = jax.random.split(key, 1 + (episodes or setup.config.run.eval_episodes))
+    play_key, *champion_keys = jax.random.split(key, 1 + (number or setup.config.run.eval_episodes))
     champions = np.array([setup.tuner.champion(k, t.tuner) for k in champion_keys])
     hyper = {name: np.full(setup.tuner.population, value) for name, value in setup.config.hyper.items()}
-    return [e.total for e in _rollouts(setup, setup.eval_pool(), play_key, t.agents, hyper, champions, explore=False)]
+    seeds = _seeds(play_key, len(champions))
+    episodes = _rollouts(setup, setup.eval_pool(), play_key, t.agents, hyper, champions, seeds, explore=False)
+    return [episode.total for episode in episodes]
 
 
-def _rollouts(setup: Setup, pool: Pool, key, agents, hyper, actors: np.ndarray, explore: bool) -> list[Episode]:
+def _rollouts(
+    setup: Setup, pool: Pool, key, agents, hyper, actors: np.ndarray, seeds: list[int], explore: bool
+) -> list[Episode]:
     """As many episodes at once as the pool has room for."""
     episodes: list[Episode] = []
     for wave, first in enumerate(range(0, len(actors), pool.size)):
         wave_key = jax.random.fold_in(key, wave)
         members = actors[first : first + pool.size]
         act = setup.actors.policies(wave_key, population.take(agents, members), _values(hyper, members), explore)
-        episodes += pool.rollout(act, _seeds(wave_key, len(members)))
+        episodes += pool.rollout(act, seeds[first : first + pool.size])
     return episodes
 
 

@@ -30,4 +30,5 @@ class Tuner(NamedTuple):
     champion: Callable[[Key, State], int]  # the agent that is tested
     record: Callable[[State, Proposal, Sequence[float]], dict[str, float]]  # this iteration's row of schedule.csv
     explore: bool = True  # whether episodes of the population carry exploration noise
+    same_start: bool = False  # whether the agents of an iteration all start from the same state
     own_replays: bool = False  # whether each agent learns only from its own episodes

@@ -34,6 +34,9 @@ class Population:
     member_ratio: float = setting(0.1, "sampled: gradient steps of each member for each env step of all", low=0)
     episodes: int = setting(1, "sampled: episodes of each member in an iteration; its return is their mean", low=1)
     explore: bool = setting(True, "sampled: whether members play, and are judged, with exploration noise")
+    same_start: bool = setting(
+        True, "sampled: whether the members of an iteration start from the same state, so that luck is shared"
+    )
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,7 @@ def make(settings: Sampled, tune: Mapping[str, Dimension], base: Mapping[str, fl
         row |= columns.champion({name: proposal.hyper[name][0] for name in space.names})
         return row | columns.samples(proposal, space.names, returns)
 
-    return Tuner(number + 1, init, ask, tell, champion, record, explore=settings.explore)
+    return Tuner(number + 1, init, ask, tell, champion, record, settings.explore, settings.same_start)
 
 
 @jax.jit
