@@ -65,7 +65,13 @@ def careful(spec: oht.Spec, *, hidden: tuple[int, ...] = (64, 64)) -> oht.Algori
 
 
 def main(steps: int = 10_000, out: str | Path | None = None, **settings: Any) -> oht.Run:
-    small = {"start_steps": 600, "eval_every": 2000, "eval_episodes": 3, "population": 4, "max_episode": 200}
+    small: dict[str, Any] = {
+        "start_steps": 600,
+        "eval_every": 2000,
+        "eval_episodes": 3,
+        "population": 4,
+        "max_episode": 200,
+    }
     tune = {"effort": oht.LogFloat(0.1, sigma=0.5), "n_step": oht.Choice(1, 2, 3)}
     return oht.train("Pendulum-v1", algo=careful, tune=tune, steps=steps, out=out, **(small | settings))
 

@@ -40,7 +40,13 @@ class Dock(gymnasium.Env):
 
 
 def main(steps: int = 8000, out: str | Path | None = None, **settings: Any) -> oht.Run:
-    small = {"start_steps": 500, "eval_every": 2000, "eval_episodes": 5, "population": 4, "hidden": (64, 64)}
+    small: dict[str, Any] = {
+        "start_steps": 500,
+        "eval_every": 2000,
+        "eval_episodes": 5,
+        "population": 4,
+        "hidden": (64, 64),
+    }
     small |= {"max_episode": 50}
     tune = {"n_step": oht.Choice(1, 3), "critic_lr": oht.LogFloat(1e-3, sigma=0.5)}
     return oht.train(Dock, tune=tune, steps=steps, out=out, **(small | settings))

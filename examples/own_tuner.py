@@ -73,7 +73,13 @@ CLIMB = oht.Method("a hill climber with two agents", Climb, climb, tune={"critic
 
 
 def main(steps: int = 10_000, out: str | Path | None = None, **settings: Any) -> oht.Run:
-    small = {"start_steps": 600, "eval_every": 2000, "eval_episodes": 3, "hidden": (64, 64), "max_episode": 200}
+    small: dict[str, Any] = {
+        "start_steps": 600,
+        "eval_every": 2000,
+        "eval_episodes": 3,
+        "hidden": (64, 64),
+        "max_episode": 200,
+    }
     return oht.train("Pendulum-v1", method=CLIMB, steps=steps, out=out, **(small | settings))
 
 

@@ -16,6 +16,7 @@ import oht
 from oht import agents, api, cli, config, settings, spaces, tuners
 from oht.agents.api import Spec
 from oht.envs import tasks
+from test_rooms import MAY_KNOW
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -63,6 +64,10 @@ def test_links_lead_somewhere(page):
 # Commands
 
 
+class Understood(Exception):
+    """A command that would now do something."""
+
+
 def commands(page: Path) -> Iterator[list[str]]:
     """The words of every `oht ...` in shell blocks and indented blocks."""
     shell = "\n".join(blocks(page, "sh", "bash", "console", ""))
@@ -77,16 +82,25 @@ def test_commands_are_understood(page, monkeypatch):
     """Up to where they would do something: settings belong to their algorithm and method, tasks exist."""
 
     def train(*, out: Any, overwrite: bool, progress: bool, **values: Any) -> None:
-        resolved = config.resolve(values)
-        tasks.find(resolved.run.task)
+        tasks.find(config.resolve(values).run.task)
+        raise Understood
+
+    def understood(*_: Any, **__: Any) -> None:
+        raise Understood
 
     monkeypatch.setattr(api, "train", train)
-    monkeypatch.setattr(api, "resume", lambda path, steps, progress: None)
+    monkeypatch.setattr(api, "resume", understood)
     monkeypatch.setattr(config, "read_file", lambda path: {"task": "Pendulum-v1"})
     for name, (describe, run, line) in cli.COMMANDS.items():
-        monkeypatch.setitem(cli.COMMANDS, name, (describe, run if name == "train" else lambda options: None, line))
+        monkeypatch.setitem(cli.COMMANDS, name, (describe, run if name == "train" else understood, line))
     for words in commands(page):
-        assert cli.main(words) == 0, words
+        with pytest.raises(Understood):
+            cli.main(words)
+
+
+def test_a_command_with_an_unknown_flag_would_be_noticed(capsys):
+    assert cli.main(["train", "Pendulum-v1", "--widgets", "3"]) == 2
+    assert "--widgets" in capsys.readouterr().err
 
 
 def test_there_are_commands_to_check():
@@ -115,6 +129,13 @@ def test_python_compiles_and_uses_what_there_is(page):
                 assert node.attr in oht.__all__
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "oht.train" and not deliberate_mistake:
                 assert {keyword.arg for keyword in node.keywords} <= known_settings()
+
+
+@pytest.mark.parametrize("plug_in", [oht.Algorithm, oht.Batch, oht.Method, oht.Proposal, oht.Tuner])
+def test_every_part_of_a_plug_in_is_told_of(plug_in):
+    text = (ROOT / "docs" / "python.md").read_text()
+    for field in plug_in._fields:
+        assert re.search(rf"\b{field}\b", text), field
 
 
 # Tables of settings
@@ -202,6 +223,24 @@ def test_bounds_of_spaces_without_bounds():
             assert (dim.low, dim.high) == (float(low), float(high)), name
             checked += 1
     assert checked == len(spaces._BOUNDS) + 1
+
+
+def test_the_config_of_a_run_has_every_setting():
+    """As docs/run-folder.md says; what is none by default is left out."""
+    resolved = config.resolve({"task": "Pendulum-v1"})
+    algorithm = agents.make("td3", SPEC)
+    text = config.to_toml(resolved.with_hyper(algorithm.hyper))
+    expected = {*settings.names(config.RunSettings), "hidden", "policy_delay", *algorithm.hyper, "replay_ratio"}
+    assert set(re.findall(r"^(\w+) = ", text, re.MULTILINE)) == expected - {"workers"}
+
+
+# Rooms
+
+
+def test_the_rooms_of_the_house():
+    table = next(table for table in tables(ROOT / "docs" / "design.md") if table[0][0] == "room")
+    told = {names(row[0])[0].removesuffix(".py").strip("/"): set(filter(None, row[2].split(", "))) for row in table[1:]}
+    assert told == MAY_KNOW
 
 
 # Tasks

@@ -77,12 +77,12 @@ def resolve(
     run = settings.read(RunSettings, {n: given.pop(n) for n in settings.names(RunSettings) if n in given})
     method = method or tuners.method(run.method)
     algorithm = algorithm or agents.factory(run.algo)
-    own = [name for name in agents.options_of(algorithm) if name in OPTIONS]
+    own = {name: default for name, default in agents.options_of(algorithm).items() if name in OPTIONS}
     tune = tuners.tuned(method, tune)
     if "alpha" in tune and "alpha" in own:
         given.setdefault("alpha", 0.2)  # to tune the temperature it must not be learned
 
-    options = {n: settings.convert(n, given.pop(n), OPTIONS[n][0]) for n in own if n in given}
+    options = {n: settings.convert(n, given.pop(n, default), OPTIONS[n][0]) for n, default in own.items()}
     _check_options(options)
     defaults = algorithm(Spec(1, 1), **options).hyper
     hyper = {n: _hyper(n, given.pop(n)) for n in defaults if n in given}
