@@ -35,8 +35,18 @@ test: lint  ## style, types and all tests but the slow ones
 nightly: lint  ## all tests
 	$(BIN)/pytest -n 2
 
-bench: $(READY)  ## speed, beside the peers
-	$(PYTHON) benchmarks/run.py
+PEERS := .venv-peers
+$(PEERS)/.ready: benchmarks/peers.txt
+	@echo "Setting up $(PEERS) for SBX and Stable-Baselines3"
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement benchmarks/peers.txt
+	@touch $@
+
+bench: $(READY) $(PEERS)/.ready  ## speed, beside the peers; about ten minutes
+	$(BIN)/python benchmarks/throughput.py
+	$(BIN)/python benchmarks/outside_learning.py
+	$(BIN)/python benchmarks/end_to_end.py --peers $(PEERS)/bin/python
 
 clean:  ## remove what was set up
 	rm -rf $(VENV) .venv-peers build src/*.egg-info

@@ -1,0 +1,77 @@
+"""The share of the wall time of training that is not spent in `learn`: acting, stepping, storing, writing.
+
+    python benchmarks/outside_learning.py
+
+Runs `oht.train` on dm/walker-run and times every learning call; the first iteration, which compiles, is left out.
+"""
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+import jax
+
+import oht
+from oht.population import Learner
+from oht.report.progress import Reporter
+
+CASES = {  # name: (settings, goal)
+    "static, P = 1": ({"method": "static"}, 0.10),
+    "oht-nstep, P = 5, one plays": ({"method": "oht-nstep", "tune": {"n_step": oht.Choice(1, 2, 3, 4, 5)}}, 0.05),
+    "oht-lr, P = 11, ten play": ({"method": "oht-lr"}, 0.05),
+}
+
+
+class Clock(Reporter):
+    """Adds up the time in learning calls and in all, from the end of the first iteration on."""
+
+    def __init__(self):
+        self.inside = self.all = 0.0
+        self.since: float | None = None
+
+    def timed(self, learn):
+        def call(*args, **kwargs):
+            start = time.perf_counter()
+            result = jax.block_until_ready(learn(*args, **kwargs))
+            if self.since is not None:
+                self.inside += time.perf_counter() - start
+            return result
+
+        return call
+
+    def iteration(self, t, row, outcome):
+        now = time.perf_counter()
+        if self.since is not None:
+            self.all = now - self.since
+        self.since = self.since or now
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--iterations", type=int, default=4, help="timed iterations of each method")
+    iterations = parser.parse_args().iterations
+    learn = Learner.learn
+    print("| dm/walker-run | seconds | outside of learn | goal |")
+    print("|---|---|---|---|")
+    for name, (settings, goal) in CASES.items():
+        clock = Clock()
+        Learner.learn = clock.timed(learn)
+        plays = 10 if "ten play" in name else 1
+        steps = 1000 * (1 + plays * (iterations + 1))
+        with tempfile.TemporaryDirectory() as folder:
+            oht.train(
+                "dm/walker-run",
+                out=Path(folder) / "run",
+                steps=steps,
+                start_steps=1000,
+                eval_every=10**9,
+                eval_episodes=1,
+                progress=clock,
+                **settings,
+            ).close()
+        print(f"| {name} | {clock.all:.1f} | {1 - clock.inside / clock.all:.1%} | <= {goal:.0%} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
