@@ -33,6 +33,7 @@ METHODS = {
     "oht-lr": {"population": 4},
     "oht": {"tune": {"n_step": oht.Choice(1, 2), "gamma": oht.Float(0.9, 0.05, 0.5, 0.99)}, "population": 4},
     "random": {"population": 4},
+    "meta-gradient": {},
     "pbt": {"population": 4, "interval": 1, "start_steps": 20},
 }
 

@@ -78,7 +78,7 @@ class Learner:
     def _learn(self, key: Key, agents: Agents, replay: ring.Replay, hyper: Hyper, calls: Array):
         def one(key: Key, agent, replay: ring.Replay, hyper: Hyper):
             sample_key, update_key = jax.random.split(key)
-            rows = self.algorithm.batches * self.batch_size
+            rows = (self.algorithm.batches + self.algorithm.spare) * self.batch_size
             batch = Batch(*ring.sample(sample_key, replay, rows, hyper["n_step"], hyper["gamma"], self.max_n))
             return self.algorithm.update(update_key, agent, batch, hyper)
 
@@ -95,6 +95,11 @@ class Learner:
         zeros = jax.tree.map(lambda m: jnp.zeros(m.shape, m.dtype), metrics)
         agents, total = jax.lax.fori_loop(0, calls, step, (agents, zeros))
         return agents, jax.tree.map(lambda t: t / calls, total)
+
+
+def learned(algorithm: Algorithm, agents: Agents) -> dict[str, np.ndarray]:
+    """(P,) of each hyper-parameter that the agents themselves have learned, where the algorithm is of that kind."""
+    return {name: np.asarray(values, np.float64) for name, values in jax.vmap(algorithm.learned)(agents).items()}
 
 
 class Actors:

@@ -93,10 +93,12 @@ def critics(number: int, hidden: Sequence[int]) -> Network:
 
 
 adam = optax.scale_by_adam()
+TINY = 1e-37  # of a second moment: far too small to be seen beside Adam's eps, and its root has a derivative
 
 
 def descend(params, grads, moments, learning_rate):
     """One Adam step of a traced size, so that it can be vmapped, perturbed and differentiated."""
+    moments = moments._replace(nu=jax.tree.map(lambda nu: jnp.maximum(nu, TINY), moments.nu))
     direction, moments = adam.update(grads, moments)
     return jax.tree.map(lambda p, d: p - learning_rate * d, params, direction), moments
 

@@ -56,4 +56,7 @@ def normalised(algorithm: Algorithm, spec: Spec) -> Algorithm:
         agent, metrics = algorithm.update(key, state.agent, batch, hyper)
         return Normalised(agent, moments), metrics
 
-    return algorithm._replace(init=init, act=act, update=update)
+    def learned(state: Normalised) -> dict[str, Array]:
+        return algorithm.learned(state.agent)
+
+    return algorithm._replace(init=init, act=act, update=update, learned=learned, steps=None)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from oht.agents.api import Algorithm, Array, Batch, Hyper, Key, Metrics, Spec
+from oht.agents.api import Algorithm, Array, Batch, Hyper, Key, Metrics, Spec, Steps
 from oht.agents.networks import HIDDEN, Actor, adam, critics, descend, network, polyak
 
 
@@ -84,22 +84,29 @@ def td3(
     def actor_step(state: ActorCritic, batch: Batch, hyper: Hyper) -> tuple[ActorCritic, Metrics]:
         loss, grads = jax.value_and_grad(actor_loss)(state.actor, state.critic, batch.obs)
         params, moments = descend(state.actor, grads, state.actor_moments, hyper["actor_lr"])
-        state = state._replace(
-            actor=params,
-            actor_moments=moments,
-            target_actor=polyak(state.target_actor, params, hyper["tau"]),
-            target_critic=polyak(state.target_critic, state.critic, hyper["tau"]),
-        )
-        return state, {"actor_loss": loss}
+        return state._replace(actor=params, actor_moments=moments), {"actor_loss": loss}
+
+    def critic_steps(
+        key: Key, state: ActorCritic, batch: Batch, hyper: Hyper, number: int
+    ) -> tuple[ActorCritic, Metrics]:
+        """`number` steps, each on its part of the batch.
+
+        The targets stand still meanwhile, so those of all parts are made at once: wider products.
+        """
+        targets = jnp.split(td_target(key, state, batch, hyper), number)
+        metrics: Metrics = {}
+        for part, target in zip(batch.split(number), targets, strict=True):
+            state, metrics = critic_step(state, part, target, hyper)
+        return state, metrics
 
     def update(key: Key, state: ActorCritic, batch: Batch, hyper: Hyper) -> tuple[ActorCritic, Metrics]:
-        """The targets stand still between two actor steps, so those of all minibatches are made at once: wider products."""
-        targets = jnp.split(td_target(key, state, batch, hyper), policy_delay)
-        parts = [Batch(*part) for part in zip(*(jnp.split(leaf, policy_delay) for leaf in batch), strict=True)]
-        metrics: Metrics = {}
-        for part, target in zip(parts, targets, strict=True):
-            state, metrics = critic_step(state, part, target, hyper)
-        state, more = actor_step(state, parts[-1], hyper)
+        state, metrics = critic_steps(key, state, batch, hyper, policy_delay)
+        state, more = actor_step(state, batch.split(policy_delay)[-1], hyper)
+        state = state._replace(
+            target_actor=polyak(state.target_actor, state.actor, hyper["tau"]),
+            target_critic=polyak(state.target_critic, state.critic, hyper["tau"]),
+        )
         return state, metrics | more
 
-    return Algorithm(init, act, update, hyper, batches=policy_delay)
+    steps = Steps(critic_steps, actor_step, actor_loss)
+    return Algorithm(init, act, update, hyper, batches=policy_delay, steps=steps)

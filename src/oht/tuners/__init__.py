@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from oht import errors, spaces
+from oht.agents.api import Algorithm
 from oht.errors import UserError
 from oht.spaces import Choice, Dimension, LogFloat
-from oht.tuners import arms, pbt, random, sampled, schedule, static
+from oht.tuners import arms, metagrad, pbt, random, sampled, schedule, static
 from oht.tuners.api import Tuner
 
 Tune = Mapping[str, Dimension]
@@ -23,6 +24,7 @@ class Method(NamedTuple):
     tune: Tune | None = None  # what is tuned where the user does not say; None: nothing
     needs_tune: bool = False  # whether the user must say
     max_n: Callable[[Any, Tune, Base], int] = lambda settings, tune, base: spaces.max_n(tune, base)
+    adapt: Callable[[Any, Tune, Algorithm], Algorithm] = lambda settings, tune, algorithm: algorithm  # for the method
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,13 @@ METHODS: dict[str, Method] = {
     ),
     "oht": Method("OHT-ES over any space: discrete, continuous or both", Oht, make_oht, needs_tune=True),
     "random": Method("ablation: values drawn at random, nothing learned", random.Random, random.make, LEARNING_RATES),
+    "meta-gradient": Method(
+        "one agent that differentiates through its own update to learn its learning rates",
+        metagrad.MetaGradient,
+        metagrad.make,
+        LEARNING_RATES,
+        adapt=metagrad.adapt,
+    ),
     "pbt": Method("agents with replays of their own; the worst copy the best", pbt.Pbt, pbt.make, PBT_LEARNING_RATES),
     "schedule": Method(
         "one agent by the schedule of an earlier run", schedule.Schedule, schedule.make, max_n=schedule.max_n
