@@ -27,7 +27,7 @@ class Climb:
     """The method's settings: arguments of `oht.train`, kept in the run's config.toml."""
 
     spread: float = setting(1.0, "how far the copy's values are drawn, in sigmas of their spaces", low=0)
-    replay_ratio: float = setting(0.5, "gradient steps of each of the two agents for each env step", low=0)
+    replay_ratio: float = setting(1.0, "gradient steps of each of the two agents for each env step", low=0)
 
 
 class State(NamedTuple):
@@ -69,7 +69,7 @@ def climb(settings: Climb, tune: Mapping[str, Dimension], base: Mapping[str, flo
     return oht.Tuner(2, init, ask, tell, champion, record)
 
 
-CLIMB = oht.Method("a hill climber with two agents", Climb, climb, tune={"critic_lr": oht.LogFloat(1e-4)})
+CLIMB = oht.Method("a hill climber with two agents", Climb, climb, tune={"critic_lr": oht.LogFloat(1e-3)})
 
 
 def main(steps: int = 10_000, out: str | Path | None = None, **settings: Any) -> oht.Run:
