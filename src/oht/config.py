@@ -91,6 +91,8 @@ def resolve(
         raise _misplaced(next(iter(given)), run, [*settings.names(RunSettings), *own, *defaults], method)
     _check_tune(tune, defaults)
     _check_run(run)
+    if run.delay and "@" not in run.task:
+        run = replace(run, task=f"{run.task}@delay{run.delay}")  # the name tells it everywhere
     config = Config(run, options, hyper, tuner, tune, algorithm, method)
     for name in hyper.keys() - config.algorithm(Spec(1, 1)).hyper.keys():
         raise UserError(f"{name} is learned; say where it starts in the space, as in tune {name}=log:{hyper[name]:g}.")

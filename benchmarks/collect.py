@@ -1,0 +1,68 @@
+"""Gathers the evaluations of many runs into one small CSV, and draws them: a line per method, a band over seeds.
+
+    python benchmarks/collect.py TASK RUNS... --csv results/NAME.csv --plot results/NAME.png
+
+A run folder's parent names its method: RUNS are folders such as cheetah-run/static-n1/s0.
+"""
+
+import argparse
+import csv
+from collections import defaultdict
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from oht.report.plots import read
+
+COLUMNS: list[str] = ["task", "method", "seed", "env_steps", "return_mean", "return_std"]
+
+
+def gather(task: str, runs: list[Path]) -> list[dict[str, object]]:
+    rows = []
+    for run in sorted(runs):
+        evals = read(run / "evals.csv")
+        for i, steps in enumerate(evals["env_steps"]):
+            numbers = [round(float(evals[name][i]), 3) for name in COLUMNS[4:]]
+            labels = {"task": task, "method": run.parent.name, "seed": run.name.removeprefix("s")}
+            rows.append({**labels, "env_steps": int(steps), **dict(zip(COLUMNS[4:], numbers, strict=True))})
+    return rows
+
+
+def draw(rows: list[dict[str, object]], title: str, out: Path) -> None:
+    """The mean over seeds of the test return, with a band of one standard deviation."""
+    curves: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        curves[str(row["method"])][int(str(row["env_steps"]))].append(float(str(row["return_mean"])))
+    figure, axis = plt.subplots(figsize=(7, 4), layout="constrained")
+    for method, points in curves.items():
+        seeds = max(map(len, points.values()))
+        steps = sorted(step for step, returns in points.items() if len(returns) == seeds)
+        mean, std = (np.array([statistic(points[step]) for step in steps]) for statistic in (np.mean, np.std))
+        (line,) = axis.plot(steps, mean, label=f"{method} ({seeds} seeds)")
+        axis.fill_between(steps, mean - std, mean + std, color=line.get_color(), alpha=0.2)
+    axis.set_xlabel("env steps of all agents")
+    axis.set_ylabel("test return, 10 episodes")
+    axis.set_title(title)
+    axis.legend()
+    axis.grid(alpha=0.3)
+    figure.savefig(out, dpi=120)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("task")
+    parser.add_argument("runs", nargs="+", type=Path)
+    parser.add_argument("--csv", type=Path, required=True)
+    parser.add_argument("--plot", type=Path, required=True)
+    args = parser.parse_args()
+    rows = gather(args.task, args.runs)
+    with args.csv.open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS)
+        writer.writeheader()
+        writer.writerows(rows)
+    draw(rows, args.task, args.plot)
+
+
+if __name__ == "__main__":
+    main()
