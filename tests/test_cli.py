@@ -1,0 +1,281 @@
+"""The command line: a mistake is one sentence and exit code 2, and costs nothing that was on disk."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from oht import cli
+from oht.envs import tasks
+
+PROBE = "environments:FollowObservation"
+TINY = [
+    *("--steps", "60", "--start-steps", "30", "--eval-every", "40", "--eval-episodes", "2", "--batch-size", "8"),
+    *("--hidden", "8,8", "--replay-size", "100", "--max-episode", "20", "--tensorboard", "no", "--quiet"),
+]
+SMALL_TOML = """
+task = "environments:FollowObservation"
+start-steps = 30
+eval_every = 40
+eval_episodes = 2
+batch_size = 8
+hidden = [8, 8]
+replay_size = 100
+max_episode = 20
+tensorboard = false
+"""
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def files(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def refused(capsys, *words: str) -> str:
+    """The one sentence of a refusal that leaves everything on disk as it was."""
+    capsys.readouterr()
+    before = files(Path())
+    assert cli.main(words) == 2
+    assert files(Path()) == before
+    assert not Path("runs").exists()
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert re.fullmatch(r"oht: [^\n]+\n", err), err
+    return err
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("", "COMMAND"),
+        ("trian Pendulum-v1", "did you mean 'train'?"),
+        ("tasks all", "there is no place for 'all'"),
+        ("tasks --al", "unknown flag '--al'"),
+        ("train", "which task?"),
+        ("train Pendulum", "did you mean 'Pendulum-v1'?"),
+        ("train dm/walker_run", "did you mean 'dm/walker-run'?"),
+        ("train nothing-like-it-at-all", "known: bullet/ant"),
+        ("train Pendulum-v1@late", "'@delay5'"),
+        ("train no_such_module:Env", "module"),
+        ("train environments:NoSuchEnv", "neither has 'NoSuchEnv'"),
+        ("train Pendulum-v1 --algo td4", "did you mean 'td3'?"),
+        ("train Pendulum-v1 --method oht_nstep", "did you mean 'oht-nstep'?"),
+        ("train Pendulum-v1 --stepz 100", "did you mean '--steps'?"),
+        ("train Pendulum-v1 --steps", "--steps"),
+        ("train Pendulum-v1 extra", "there is no place for 'extra'"),
+        ("train Pendulum-v1 --steps -5", "steps is -5, but must be from 1"),
+        ("train Pendulum-v1 --steps many", "'many', but must be a whole number"),
+        ("train Pendulum-v1 --steps 1e99", "steps"),
+        ("train Pendulum-v1 --steps 5000", "start_steps 10000 must be below steps 5000"),
+        ("train Pendulum-v1 --n-step 0", "n_step is 0, but must be from 1"),
+        ("train Pendulum-v1 --n-step 1.5", "whole number"),
+        ("train Pendulum-v1 --gamma 1.1", "gamma is 1.1, but must be from 0 to 1"),
+        ("train Pendulum-v1 --actor-lr nan", "actor_lr is nan"),
+        ("train Pendulum-v1 --replay-ratio inf", "replay_ratio is inf"),
+        ("train Pendulum-v1 --hidden 8,0", "hidden is 8,0"),
+        ("train Pendulum-v1 --normalise perhaps", "true or false"),
+        ("train Pendulum-v1 --alpha 0.2", "alpha is a setting of sac, not of td3"),
+        ("train Pendulum-v1 --window 3", "window is a setting of the methods"),
+        ("train Pendulum-v1 --replay-size 500", "cannot hold an episode"),
+        ("train Pendulum-v1 --replay-size 1e9 --hidden 100000,100000", "GB of this machine"),
+        ("train Pendulum-v1 --tune nonsense", "is not NAME=SPACE"),
+        ("train Pendulum-v1 --tune gamme=1,2", "there is no hyper-parameter 'gamme'"),
+        ("train Pendulum-v1 --tune n_step=one,two", "'one' is no number"),
+        ("train Pendulum-v1 --tune n_step=0,1", "n_step is a whole number from 1 on"),
+        ("train Pendulum-v1 --tune gamma=float:0.5:0.1:0:2", "highest value is 2"),
+        ("train Pendulum-v1 --tune actor_lr=lg:1e-3", "did you mean 'log'?"),
+        ("train Pendulum-v1 --method oht", "there is nothing to tune"),
+        ("train Pendulum-v1 --method static --tune n_step=1,2", "tunes nothing"),
+        ("train Pendulum-v1 --method schedule --from nowhere", "there is no schedule"),
+        ("train environments:DiscreteActions", "supported are continuous actions"),
+        ("train environments:UnboundedActions", "a Box with finite bounds"),
+        ("train environments:Image", "no images"),
+        ("train CartPole-v1", "supported are continuous actions"),
+        ("train --resume nowhere", "is not a run folder"),
+        ("train --resume nowhere --gamma 0.9", "only --steps"),
+        ("train --resume nowhere --tune n_step=1,2", "only --steps"),
+        ("train --resume nowhere --overwrite", "only --steps"),
+        ("train Pendulum-v1 --resume nowhere", "only --steps"),
+        ("train --config nowhere.toml", "does not exist"),
+        ("eval nowhere", "is not a run folder"),
+        ("eval", "RUN"),
+        ("eval . --episodes 0", "episodes is 0"),
+        ("eval . --seed x", "seed is 'x'"),
+        ("plot nowhere", "is not a run folder"),
+        ("plot .", "is not a run folder"),
+    ],
+)
+def test_a_mistake_is_one_sentence(words, hint, capsys):
+    assert hint in refused(capsys, *words.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("steps = ", "is not TOML"),
+        ("\N{GREEK SMALL LETTER ETA} = 1", "is not TOML"),
+        ('task = "Pendulum-v1"\nstepz = 5', "did you mean 'steps'?"),
+        ('task = "Pendulum-v1"\nout = "here"', "command line"),
+        ('task = "Pendulum-v1"\ntune = "n_step"', "must be a table"),
+        ('task = "Pendulum-v1"\ntune = {n_step = "x"}', "'x' is no number"),
+        ('task = "Pendulum-v1"\n[tune]\ngamma = [1' + 400 * "0" + "]", "too large"),
+        ('task = "Pendulum-v1"\n[deep]\nsteps = 1', "unknown setting 'deep'"),
+        ('task = "Pendulum-v1"\nsteps = true', "whole number"),
+        ('task = "Pendulum-v1"\nalgo = 3', "must be a text"),
+        ("task = 3", "must be a text"),
+        ("steps = 20_000", "which task?"),
+    ],
+)
+def test_a_bad_config_file(text, hint, capsys):
+    Path("run.toml").write_text(text, "utf-8")
+    assert hint in refused(capsys, "train", "--config", "run.toml")
+
+
+def test_a_config_file_that_is_no_text(capsys):
+    Path("run.toml").write_bytes(b"\xff\xfe\x00")
+    assert "is not TOML" in refused(capsys, "train", "--config", "run.toml")
+    assert "cannot be read" in refused(capsys, "train", "--config", ".")
+
+
+@pytest.mark.parametrize(("task", "extra"), [("dm/walker-run", "envpool"), ("robo/ant", "bullet")])
+def test_a_missing_extra_says_how_to_install_it(task, extra, capsys, monkeypatch):
+    monkeypatch.setattr(tasks, "find_spec", lambda name: None)
+    assert f"pip install 'oht[{extra}]'" in refused(capsys, "train", task)
+    cli.main(["tasks"])
+    assert "yes" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("place", ["a-file", "a-file/below", "/proc/nothing", "x" * 300])
+def test_a_folder_that_cannot_be_made(place, capsys):
+    Path("a-file").write_text("")
+    refused(capsys, "train", PROBE, *TINY, "--out", place)
+
+
+def test_folders_that_are_no_runs_are_left_alone(capsys):
+    Path("thesis").mkdir()
+    Path("thesis/chapter.tex").write_text("years of work")
+    assert "exists already" in refused(capsys, "train", PROBE, *TINY, "--out", "thesis")
+    assert "leaves it alone" in refused(capsys, "train", PROBE, *TINY, "--out", "thesis", "--overwrite")
+    Path("thesis/run.json").write_text("[]")
+    assert "damaged" in refused(capsys, "eval", "thesis")
+    Path("thesis/run.json").write_text('{"format": 0, "packages": {"oht": "0.0.1"}}')
+    assert "format 0, this version of oht reads format 1" in refused(capsys, "plot", "thesis")
+
+
+def test_a_broken_env_says_which_and_when_and_leaves_a_readable_run(capsys):
+    for task, sentence in (
+        ("environments:Raises", r"environments:Raises failed in its step at step 3 .* the wheel came off"),
+        ("test_cli:nan_reward", r"test_cli:nan_reward gave a reward that is not finite at step 3 of the episode"),
+    ):
+        assert cli.main(["train", task, *TINY, "--out", task.split(":")[1]]) == 2
+        assert re.fullmatch(f"oht: {sentence}.*\n", capsys.readouterr().err)
+        run = Path(task.split(":")[1])
+        assert json.loads((run / "run.json").read_text())["format"] == 1
+        assert task in (run / "config.toml").read_text()
+        assert cli.main(["plot", str(run)]) == 2
+        assert "no finished iteration" in capsys.readouterr().err
+
+
+def nan_reward():
+    from environments import NotFinite
+
+    return NotFinite("reward")
+
+
+def test_help_names_every_number_of_the_base_algorithms(capsys):
+    for words in (["--help"], ["train", "--help"]):
+        with pytest.raises(SystemExit) as end:
+            cli.main(words)
+        assert end.value.code == 0
+    help = re.sub(r"\s+", " ", capsys.readouterr().out)
+    for flag, default in {
+        "replay-size": "1000000",
+        "gamma": "0.99",
+        "tau": "0.005",
+        "actor-lr": "0.001",
+        "critic-lr": "0.001",
+        "batch-size": "100",
+        "start-steps": "10000",
+        "max-episode": "1000",
+        "exploration-noise": "0.1",
+        "target-noise": "0.2",
+        "noise-clip": "0.5",
+        "policy-delay": "2",
+        "hidden": "300,300",
+        "eval-episodes": "10",
+        "n-step": "1",
+        "normalise": "false",
+    }.items():
+        assert re.search(rf"--{flag} V [^\[\]]*\[{re.escape(default)}\]", help), flag
+    assert re.search(r"--alpha V [^-]*0\.2 in the paper", help)
+
+
+def test_tables_fit_into_80_columns(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert cli.main(["tasks"]) == 0
+    out = capsys.readouterr().out
+    assert all(len(line) <= 80 for line in out.splitlines())
+    assert all(task in out for task in tasks.TASKS)
+    assert "…" not in out
+
+
+def without_wall_time(path: Path) -> list[str]:
+    return [line.rpartition(",")[0] for line in path.read_text().splitlines()]
+
+
+def test_train_eval_plot_and_go_on(capsys):
+    Path("run.toml").write_text(SMALL_TOML + "steps = 50\nseed = 5\n")
+    assert cli.main(["train", "--config", "run.toml", "--steps", "60", "--out", "[/a]", "--quiet"]) == 0
+    assert cli.main(["eval", "[/a]", "--episodes", "3"]) == 0
+    assert "[/a]" in capsys.readouterr().out
+    assert cli.main(["plot", "[/a]"]) == 0
+    assert Path("[/a]/plot.png").stat().st_size > 10_000
+    assert "picture.xyz" in refused(capsys, "plot", "[/a]", "--out", "picture.xyz")
+    text = Path("[/a]/config.toml").read_text()
+    assert "steps = 60" in text  # a flag wins over the file
+    assert "seed = 5" in text
+
+    assert cli.main(["train", "--config", "[/a]/config.toml", "--out", "again", "--quiet"]) == 0
+    assert without_wall_time(Path("again/metrics.csv")) == without_wall_time(Path("[/a]/metrics.csv"))
+
+    assert "cannot go on to 40" in refused(capsys, "train", "--resume", "again", "--steps", "40")
+    assert cli.main(["train", "--resume", "again", "--steps", "80", "--quiet"]) == 0
+    assert len(without_wall_time(Path("again/metrics.csv"))) > len(without_wall_time(Path("[/a]/metrics.csv")))
+
+    assert "exists already" in refused(capsys, "train", PROBE, *TINY, "--out", "again")
+    assert "n_step is 0" in refused(capsys, "train", PROBE, *TINY, "--out", "again", "--overwrite", "--n-step", "0")
+    assert "no images" in refused(capsys, "train", "environments:Image", *TINY, "--out", "again", "--overwrite")
+    Path("again/metrics.csv").write_text("env_steps,return_mean\n1,what?\n")
+    assert "cannot be read as a table of numbers" in refused(capsys, "plot", "again")
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_ctrl_c_stops_after_the_iteration_and_says_how_to_go_on(quiet, tmp_path):
+    words = [*TINY[:-1], *(["--quiet"] if quiet else []), "--out", "run", "--steps", "1e6", "--replay-size", "2000"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", "import sys; from oht.cli import main; sys.exit(main())", "train", PROBE, *words],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent), "COLUMNS": "80"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while process.poll() is None and not (Path("run/metrics.csv").exists() and Path("run/metrics.csv").read_text()):
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "go on with: oht train --resume run" in (err if quiet else out)
+    assert (out if quiet else err) == ""
+    newest = max(Path("run/checkpoint").glob("0*"))
+    last_row = Path("run/metrics.csv").read_text().splitlines()[-1]
+    assert int(newest.name) == int(last_row.split(",")[1])
