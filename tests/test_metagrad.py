@@ -34,7 +34,8 @@ def batch_of(algorithm, seed: int, dtype: Any = np.float32) -> Batch:
     rng = np.random.default_rng(seed)
     rows = (algorithm.batches + algorithm.spare) * ROWS
     draw = lambda *shape: rng.normal(size=(rows, *shape)).astype(dtype)  # noqa: E731
-    return Batch(draw(3), np.tanh(draw(2)), draw(), np.full(rows, 0.9, dtype), draw(3))
+    columns = (draw(3), np.tanh(draw(2)), draw(), np.full(rows, 0.9, dtype), draw(3))
+    return Batch(*map(jnp.asarray, columns))
 
 
 class Meta:
