@@ -174,6 +174,7 @@ METHODS_OF = {"random-and-schedule": ("random", "schedule")}  # pages that are n
 def test_every_method_has_a_page_with_all_its_defaults(method):
     stem = next((stem for stem, methods in METHODS_OF.items() if method in methods), method)
     page = ROOT / "docs" / "methods" / f"{stem}.md"
+    assert page.exists(), f"{page.name} is missing; it needs a table with the columns setting and default"
     defaults: dict[str, tuple[Any, Any]] = {}
     for other in METHODS_OF.get(stem, (method,)):
         defaults |= defaults_of(tuners.METHODS[other].settings)
