@@ -7,9 +7,11 @@ import tempfile
 import tomllib
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import oht
 from oht import agents, cli, config, tuners
 from oht.agents.api import KNOBS
 from oht.config import OPTIONS, RunSettings
@@ -82,7 +84,7 @@ LINES = st.lists(
 )
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(LINES)
 def test_a_command_line_is_followed_or_refused_with_one_sentence(words):
     out, err = io.StringIO(), io.StringIO()
@@ -126,11 +128,21 @@ RUNNABLE = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(RUNNABLE)
 def test_what_resolves_runs_or_says_why_not(values):
-    import oht
+    runs_or_refuses(values)
 
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(RUNNABLE)
+def test_much_of_what_resolves_runs_or_says_why_not(values):
+    runs_or_refuses(values)
+
+
+def runs_or_refuses(values: dict) -> None:
     small = {"steps": 25, "start_steps": 10, "eval_every": 20, "eval_episodes": 1, "batch_size": 4, "hidden": (8, 8)}
     small |= {"replay_size": 40, "max_episode": 12, "tensorboard": False}
     with tempfile.TemporaryDirectory() as folder:
