@@ -122,14 +122,20 @@ def test_each_agent_lives_from_its_own_episodes_unless_shared(share, tmp_path):
 
 def test_the_population_ends_where_learning_works(tmp_path):
     """Most of six decades of learning rates teach the actor nothing in this time."""
-    tune = {"actor_lr": LogFloat(1e-4, 0.5, 1e-8, 1e-2)}
+    settings: dict[str, Any] = TINY | {
+        "population": 6,
+        "interval": 2,
+        "resample": 0.0,
+        "quantile": 0.5,
+        "replay_ratio": 1.0,
+    }
     run = oht.train(
         FollowObservation,
         out=tmp_path / "run",
         steps=1000,
-        tune=tune,
+        tune={"actor_lr": LogFloat(1e-4, 0.5, 1e-8, 1e-2)},
         critic_lr=1e-2,
-        **TINY | {"population": 6, "interval": 2, "resample": 0.0, "quantile": 0.5, "replay_ratio": 1.0},
+        **settings,
     )
     first = [run.schedule[0][f"sample/{i}/actor_lr"] for i in range(6)]
     last = [run.schedule[-1][f"sample/{i}/actor_lr"] for i in range(6)]
@@ -140,7 +146,7 @@ def test_the_population_ends_where_learning_works(tmp_path):
 
 def test_what_it_cannot_do(tmp_path):
     with pytest.raises(UserError, match="each of 4 agents 15 places"):
-        oht.train(FollowObservation, out=tmp_path / "run", steps=100, **TINY | {"replay_size": 60})
+        oht.train(FollowObservation, out=tmp_path / "run", steps=100, **{**TINY, "replay_size": 60})
     with pytest.raises(UserError, match="between its bounds"):
         pbt.make(pbt.Pbt(), {"slope": Float(1.0, 0.5)}, {**HYPER, "slope": 1.0})
     with pytest.raises(UserError, match="nothing to tune"):

@@ -34,6 +34,7 @@ METHODS = {
     "oht": {"tune": {"n_step": oht.Choice(1, 2), "gamma": oht.Float(0.9, 0.05, 0.5, 0.99)}, "population": 4},
     "random": {"population": 4},
     "meta-gradient": {},
+    "cem-rl": {"population": 4, "gradient": 2},
     "pbt": {"population": 4, "interval": 1, "start_steps": 20},
 }
 

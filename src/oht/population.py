@@ -10,6 +10,8 @@ import numpy as np
 
 from oht import replay as ring
 from oht.agents.api import Algorithm, Array, Batch, Hyper, Key, Metrics
+from oht.agents.networks import polyak
+from oht.errors import UserError
 
 Act = Callable[[int, np.ndarray], np.ndarray]
 Agents = Any  # the state of an algorithm, each leaf with a leading axis P
@@ -61,6 +63,7 @@ class Learner:
     def __init__(self, algorithm: Algorithm, batch_size: int, max_n: int = 1, own_replays: bool = False):
         self.algorithm, self.batch_size, self.max_n = algorithm, batch_size, max_n
         self._replay_axis = 0 if own_replays else None
+        self.whole = False  # whether a call must not be cut into several
 
     def learn(
         self, key: Key, agents: Agents, replay: ring.Replay, hyper: Hyper, updates: int
@@ -95,6 +98,63 @@ class Learner:
         zeros = jax.tree.map(lambda m: jnp.zeros(m.shape, m.dtype), metrics)
         agents, total = jax.lax.fori_loop(0, calls, step, (agents, zeros))
         return agents, jax.tree.map(lambda t: t / calls, total)
+
+
+class SharedCritic(Learner):
+    """The learner of CEM-RL: the agents take turns with one critic, which goes from each to the next."""
+
+    def __init__(self, algorithm: Algorithm, batch_size: int, max_n: int = 1):
+        super().__init__(algorithm, batch_size, max_n)
+        self.whole = True
+        if algorithm.steps is None:
+            raise UserError("cem-rl sees observations as they are; leave normalise out.")
+        self._steps = algorithm.steps
+
+    def learn(
+        self, key: Key, agents: Agents, replay: ring.Replay, hyper: Hyper, updates: int
+    ) -> tuple[Agents, Metrics]:
+        """In the turn of each of the P agents the critic takes updates // P steps, and then its actor `updates`."""
+        number = number_of(agents)
+        turns, metrics = [take(agents, member) for member in range(number)], []
+        for member, turn_key in enumerate(jax.random.split(key, number)):
+            eta = {name: values[member] for name, values in hyper.items()}
+            one = _with_critic_of(turns[member], turns[member - 1]) if member else turns[0]
+            turns[member], told = self._turn(turn_key, one, replay, eta, np.int32(updates // number), np.int32(updates))
+            metrics.append(told)
+        turns = [_with_critic_of(one, turns[-1]) for one in turns]
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *turns), jax.tree.map(
+            lambda *values: jnp.stack(values), *metrics
+        )
+
+    @partial(jax.jit, static_argnums=0)
+    def _turn(self, key: Key, evolved: Any, replay: ring.Replay, hyper: Hyper, critic_calls: Array, actor_calls: Array):
+        def batch(key: Key) -> Batch:
+            return Batch(*ring.sample(key, replay, self.batch_size, hyper["n_step"], hyper["gamma"], self.max_n))
+
+        def critic_step(i: Array, carry):
+            agent, _ = carry
+            sample_key, step_key = jax.random.split(jax.random.fold_in(key, i))
+            agent, metrics = self._steps.critic(step_key, agent, batch(sample_key), hyper, 1)
+            return agent._replace(target_critic=polyak(agent.target_critic, agent.critic, hyper["tau"])), metrics
+
+        def actor_step(i: Array, carry):
+            agent, _ = carry
+            agent, metrics = self._steps.actor(agent, batch(jax.random.fold_in(key, critic_calls + i)), hyper)
+            return agent._replace(target_actor=polyak(agent.target_actor, agent.actor, hyper["tau"])), metrics
+
+        def repeated(step, calls: Array, agent):
+            nothing = jax.eval_shape(lambda: step(0, (agent, None))[1])
+            zeros = jax.tree.map(lambda m: jnp.zeros(m.shape, m.dtype), nothing)
+            return jax.lax.fori_loop(0, calls, step, (agent, zeros))
+
+        agent, critic_metrics = repeated(critic_step, critic_calls, evolved.agent)
+        agent, actor_metrics = repeated(actor_step, actor_calls, agent)
+        return evolved._replace(agent=agent), critic_metrics | actor_metrics
+
+
+def _with_critic_of(evolved: Any, other: Any) -> Any:
+    parts = {name: getattr(other.agent, name) for name in ("critic", "target_critic", "critic_moments")}
+    return evolved._replace(agent=evolved.agent._replace(**parts))
 
 
 def learned(algorithm: Algorithm, agents: Agents) -> dict[str, np.ndarray]:

@@ -17,7 +17,7 @@ from oht.agents.api import Algorithm, Spec
 from oht.config import Config
 from oht.envs.pool import Episode, Pool, open_pool
 from oht.errors import UserError
-from oht.population import Actors, Learner
+from oht.population import Actors, Learner, SharedCritic
 from oht.tuners.api import Proposal, Tuner
 
 CHUNK = 2000  # updates of all agents between two looks at the clock
@@ -73,7 +73,7 @@ def build(config: Config, env: Callable | None = None) -> Setup:
         config=config,
         algorithm=algorithm,
         tuner=tuner,
-        learner=Learner(algorithm, run.batch_size, max_n, tuner.own_replays),
+        learner=_learner(algorithm, tuner, run.batch_size, max_n),
         actors=Actors(algorithm),
         pool=pool,
         eval_pool=cache(partial(opened, run.eval_episodes)),
@@ -82,6 +82,12 @@ def build(config: Config, env: Callable | None = None) -> Setup:
 
 def _tuner(config: Config, algorithm: Algorithm) -> Tuner:
     return config.method.make(config.tuner, config.tune, {**algorithm.hyper, **config.hyper})
+
+
+def _learner(algorithm: Algorithm, tuner: Tuner, batch_size: int, max_n: int) -> Learner:
+    if tuner.shared_critic:
+        return SharedCritic(algorithm, batch_size, max_n)
+    return Learner(algorithm, batch_size, max_n, tuner.own_replays)
 
 
 def start(setup: Setup) -> Progress:
@@ -147,7 +153,7 @@ def learn(setup: Setup, key, t: Progress, proposal: Proposal, look: Callable[[in
         some = population.take(agents, members)
         hyper = _values(proposal.hyper, members)
         replay = _replay_of(setup, t, members)
-        chunk = max(CHUNK // len(members) // batches, 1) * batches
+        chunk = number if setup.learner.whole else max(CHUNK // len(members) // batches, 1) * batches
         for first in range(0, number, chunk):
             key, chunk_key = jax.random.split(key)
             size = min(chunk, number - first)

@@ -9,7 +9,7 @@ from oht import errors, spaces
 from oht.agents.api import Algorithm
 from oht.errors import UserError
 from oht.spaces import Choice, Dimension, LogFloat
-from oht.tuners import arms, metagrad, pbt, random, sampled, schedule, static
+from oht.tuners import arms, cemrl, metagrad, pbt, random, sampled, schedule, static
 from oht.tuners.api import Tuner
 
 Tune = Mapping[str, Dimension]
@@ -61,6 +61,12 @@ METHODS: dict[str, Method] = {
         metagrad.make,
         LEARNING_RATES,
         adapt=metagrad.adapt,
+    ),
+    "cem-rl": Method(
+        "actors drawn from an evolving Gaussian over weights, half of them taught by one critic",
+        cemrl.CemRl,
+        cemrl.make,
+        adapt=cemrl.adapt,
     ),
     "pbt": Method("agents with replays of their own; the worst copy the best", pbt.Pbt, pbt.make, PBT_LEARNING_RATES),
     "schedule": Method(

@@ -32,3 +32,4 @@ class Tuner(NamedTuple):
     explore: bool = True  # whether episodes of the population carry exploration noise
     same_start: bool = False  # whether the agents of an iteration all start from the same state
     own_replays: bool = False  # whether each agent learns only from its own episodes
+    shared_critic: bool = False  # whether the agents that learn have one critic, as in CEM-RL
