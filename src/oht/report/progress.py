@@ -93,17 +93,18 @@ class Terminal(Reporter):
 
     def end(self, run: Any, wall: float, interrupted: bool) -> None:
         self._bar.stop()
-        table = Table(title="stopped early" if interrupted else "done", title_justify="left")
-        for name in ("env steps", "gradient steps", "wall time", "first test", "last test", "best test"):
-            table.add_column(name, justify="right")
-        best = max(self._tests, key=lambda test: test[1], default=None)
-        shown = [self._tests[0], self._tests[-1], best] if best else [None] * 3
-        table.add_row(
-            f"{run.progress.env_steps:,}",
-            f"{run.progress.updates:,}",
-            f"{wall / 60:.1f} min",
-            *(f"{test[1]:.1f} at {test[0]:,}" if test else "-" for test in shown),
+        table = Table(
+            title="stopped early" if interrupted else "done", title_justify="left", show_header=False, box=None
         )
+        table.add_column()
+        table.add_column(justify="right")
+        table.add_row("env steps", f"{run.progress.env_steps:,}")
+        table.add_row("gradient steps", f"{run.progress.updates:,}")
+        table.add_row("wall time", f"{wall / 60:.1f} min")
+        if self._tests:
+            best = max(self._tests, key=lambda test: test[1])
+            for name, (steps, mean, _) in (("first", self._tests[0]), ("last", self._tests[-1]), ("best", best)):
+                table.add_row(f"{name} test", f"{mean:.1f}", f"at {steps:,} steps")
         self.console.print(table)
         self.console.print(f"run folder: {run.path}", markup=False, soft_wrap=True)
         if interrupted:
