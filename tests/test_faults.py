@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
 
 import jax
@@ -36,7 +35,7 @@ WORDS = [
 ]
 
 
-def started(*words: str, cached: bool = True, **options) -> subprocess.Popen:
+def started(*words: str, cached: bool = True) -> subprocess.Popen:
     """`oht train` in a process of its own, which shares compiled code with the others."""
     environment = {**os.environ, "PYTHONPATH": str(TESTS)}
     if cached:
@@ -45,7 +44,7 @@ def started(*words: str, cached: bool = True, **options) -> subprocess.Popen:
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "0",
         }
-    return subprocess.Popen([*COMMAND, *words], env=environment, stderr=subprocess.PIPE, text=True, **options)
+    return subprocess.Popen([*COMMAND, *words], env=environment, stderr=subprocess.PIPE, text=True)
 
 
 def newest(run: Path) -> int:
@@ -74,8 +73,8 @@ def test_a_run_that_is_killed_again_and_again_ends_as_if_it_never_was(tmp_path):
 
 def test_a_full_disk_is_reported_and_the_last_checkpoint_stays(tmp_path):
     """No file may grow beyond 60 kB: soon that of TensorBoard does."""
-    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (60_000, 60_000))
-    process = started(*WORDS, "--steps", "1e6", "--out", str(tmp_path / "run"), cached=False, preexec_fn=limit)
+    process = started(*WORDS, "--steps", "1e6", "--out", str(tmp_path / "run"), cached=False)
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (60_000, 60_000))
     _, err = process.communicate(timeout=120)
     assert process.returncode == 2
     assert err.startswith(f"oht: {tmp_path / 'run'} cannot be written (File too large)")

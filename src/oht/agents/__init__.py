@@ -1,6 +1,7 @@
 """The algorithms by name. Each is a factory: (spec, options) -> Algorithm."""
 
 from collections.abc import Callable
+from functools import cache
 from inspect import signature
 
 from oht import errors
@@ -24,12 +25,16 @@ def options_of(factory: Callable[..., Algorithm]) -> dict[str, object]:
     return {p.name: p.default for p in signature(factory).parameters.values() if p.kind == p.KEYWORD_ONLY}
 
 
+@cache
+def _variants() -> dict[str, Algorithm]:
+    return {"td3": td3(ANY), "sac": sac(ANY), "sac with fixed alpha": sac(ANY, alpha=0.2), "ddpg": ddpg(ANY)}
+
+
 def default_of(hyper: str) -> str:
     """For `--help`: the default of a hyper-parameter, and who has it if not all do."""
-    variants = {"td3": td3(ANY), "sac": sac(ANY), "sac with fixed alpha": sac(ANY, alpha=0.2), "ddpg": ddpg(ANY)}
-    owners = {name: algorithm.hyper[hyper] for name, algorithm in variants.items() if hyper in algorithm.hyper}
+    owners = {name: algorithm.hyper[hyper] for name, algorithm in _variants().items() if hyper in algorithm.hyper}
     default = "" if hyper in ("alpha", "target_entropy") else f" [{next(iter(owners.values())):g}]"
-    return default if len(owners) == len(variants) else f", {' and '.join(owners)}{default}"
+    return default if len(owners) == len(_variants()) else f", {' and '.join(owners)}{default}"
 
 
 def make(name: str, spec: Spec, **options: object) -> Algorithm:

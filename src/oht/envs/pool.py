@@ -83,7 +83,8 @@ class Rollouts:
             raise
 
     def to_vector(self, obs: Any) -> np.ndarray:
-        vector = flat(self._backend.spaces[0], obs)
+        plain = isinstance(obs, np.ndarray) and obs.shape == (self.obs,)  # flat already, whatever the env's own form
+        vector = obs.astype(np.float32) if plain else flat(self._backend.spaces[0], obs)
         if vector.size != self.obs:
             raise UserError(f"an observation of {self._name} has {self.obs} numbers, not {vector.size}.")
         return vector

@@ -116,5 +116,5 @@ def _delay(name: str, suffix: str) -> int:
 def _importable(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except (ImportError, ValueError):
+    except Exception:  # whatever a user's package raises when it is imported
         return False

@@ -35,7 +35,7 @@ class Discrete:
 
 @dataclass(frozen=True)
 class Arms(Discrete):
-    window: int = setting(6, "arms: episodes for each step of the logits", low=1)
+    window: int = setting(6, "arms: episodes for each step of the logits", low=1, high=10**6)
     train: Literal["all", "played"] = setting("all", "arms: which arms learn in an iteration: all or played")
     champion: Literal["sample", "argmax"] = setting("sample", "arms: the tested arm: sample (from P) or argmax")
     replay_ratio: float | None = setting(

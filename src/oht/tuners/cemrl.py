@@ -26,9 +26,11 @@ from oht.tuners.search import elite_weights
 
 @dataclass(frozen=True)
 class CemRl:
-    population: int = setting(10, "cem-rl: actors drawn in each generation", low=2)
+    population: int = setting(10, "cem-rl: actors drawn in each generation", low=2, high=1000)
     gradient: int = setting(5, "cem-rl: how many of them take gradient steps; 0 is plain CEM", low=0)
-    replay_ratio: float = setting(1.0, "cem-rl: actor steps of each of these for each env step of all", low=0)
+    replay_ratio: float = setting(
+        1.0, "cem-rl: actor steps of each of these for each env step of all", low=0, high=1000
+    )
     variance: float = setting(1e-3, "cem-rl: variance of each weight at the start", low=0)
     damp: float = setting(1e-3, "cem-rl: added to the variances at the start ...", low=0)
     damp_limit: float = setting(1e-5, "cem-rl: ... and in the end", low=0)

@@ -24,7 +24,7 @@ FACTORS = (0.8, 1.2)
 
 @dataclass(frozen=True)
 class Pbt:
-    population: int = setting(10, "pbt: agents; each plays one episode in an iteration", low=2)
+    population: int = setting(10, "pbt: agents; each plays one episode in an iteration", low=2, high=1000)
     interval: int = setting(5, "pbt: iterations between two times that the worst copy the best", low=1)
     quantile: float = setting(0.25, "pbt: share of the agents that copy, and share that is copied", low=0, high=0.5)
     resample: float = setting(

@@ -26,13 +26,19 @@ from oht.tuners.search import Categorical, Gaussian, Search, ascent, categorical
 class Population:
     """Who trains and plays, whatever the distribution learns."""
 
-    population: int = setting(10, "sampled: agents that draw values and play, besides the main agent", low=1)
+    population: int = setting(10, "sampled: agents that draw values and play, besides the main agent", low=1, high=1000)
     members: Literal["fork", "persist"] = setting(
         "fork", "sampled: each iteration, members fork from the main agent or persist with their own weights"
     )
-    main_ratio: float = setting(1.0, "sampled: gradient steps of the main agent for each env step of all", low=0)
-    member_ratio: float = setting(0.1, "sampled: gradient steps of each member for each env step of all", low=0)
-    episodes: int = setting(1, "sampled: episodes of each member in an iteration; its return is their mean", low=1)
+    main_ratio: float = setting(
+        1.0, "sampled: gradient steps of the main agent for each env step of all", low=0, high=1000
+    )
+    member_ratio: float = setting(
+        0.1, "sampled: gradient steps of each member for each env step of all", low=0, high=1000
+    )
+    episodes: int = setting(
+        1, "sampled: episodes of each member in an iteration; its return is their mean", low=1, high=1000
+    )
     explore: bool = setting(True, "sampled: whether members play, and are judged, with exploration noise")
     same_start: bool = setting(
         True, "sampled: whether the members of an iteration start from the same state, so that luck is shared"

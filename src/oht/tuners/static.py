@@ -14,7 +14,7 @@ from oht.tuners.columns import samples
 
 @dataclass(frozen=True)
 class Static:
-    replay_ratio: float = setting(1.0, "gradient steps for each env step", low=0)
+    replay_ratio: float = setting(1.0, "gradient steps for each env step", low=0, high=1000)
 
 
 def make(settings: Static, tune: Mapping[str, Dimension], base: Mapping[str, float]) -> Tuner:
