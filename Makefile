@@ -47,6 +47,7 @@ bench: $(READY) $(PEERS)/.ready  ## speed, beside the peers; about ten minutes
 	$(BIN)/python benchmarks/throughput.py
 	$(BIN)/python benchmarks/outside_learning.py
 	$(BIN)/python benchmarks/end_to_end.py --peers $(PEERS)/bin/python
+	$(BIN)/python benchmarks/checkpoints.py
 
 clean:  ## remove what was set up
 	rm -rf $(VENV) .venv-peers build src/*.egg-info

@@ -239,3 +239,16 @@ def test_a_member_that_diverges_is_replaced_and_gets_the_worst_fitness(tmp_path)
     run = tiny(tmp_path / "run", "oht", tune=extreme, population=6, tau=1.0, progress=Notes())
     assert Notes.sick
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(run.progress.agents))
+
+
+@pytest.mark.parametrize("task", ["dm/cheetah-run", "gym/half-cheetah", "robo/half-cheetah", "bullet/ant"])
+def test_resume_is_exact_on_every_backend(task, tmp_path):
+    """Two arms, so that a pool of two is open; PyBullet's envs then live in worker processes."""
+    short = {**TINY, "method": "oht-nstep", "tune": {"n_step": oht.Choice(1, 2)}, "window": 2}
+    whole = oht.train(task, out=tmp_path / "whole", **short)
+    stopped = oht.train(task, out=tmp_path / "stopped", progress=StopsAfter(2), **short)
+    stopped.close()
+    resumed = oht.resume(stopped.path)
+    same(whole, resumed)
+    whole.close()
+    resumed.close()
