@@ -18,6 +18,7 @@ from gymnasium import spaces
 
 from oht.envs.api import Steps
 from oht.envs.tasks import Task
+from oht.errors import UserError
 
 UNTIL_WE_CUT = 2**30  # EnvPool reports a terminal at its own limit as a truncation, so the limit is left to the pool
 
@@ -39,7 +40,7 @@ class EnvPool:
         self._parts = list(space.spaces) if isinstance(space, spaces.Dict) else []  # in the order of dm_control's spec
         self.obs = spaces.flatdim(space)
         if not (isinstance(box, spaces.Box) and (box.low == -1).all() and (box.high == 1).all()):
-            raise NotImplementedError(f"EnvPool's {task.env} does not take actions in [-1, 1]")
+            raise UserError(f"EnvPool's {task.env} takes actions in {box}; only those in [-1, 1] are supported.")
         self.action, self.spaces = box.shape[0], (self._envs.observation_space, box)
 
     def reset(self, seeds: Sequence[int]) -> np.ndarray:

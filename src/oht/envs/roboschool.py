@@ -4,6 +4,7 @@ Roboschool itself no longer installs. Its engine was Bullet and its models ship 
 is its rules: physics settings, torques, observation, reward, the end of an episode. The time limit is set elsewhere.
 """
 
+from abc import abstractmethod
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -111,9 +112,9 @@ class ForwardWalker(gymnasium.Env[NDArray[np.float32], NDArray[np.float32]]):
         self.observation_space = Box(-5.0, 5.0, (8 + 2 * motors + feet,), np.float32)
         self._client = pybullet.connect(pybullet.DIRECT)
 
+    @abstractmethod
     def alive(self, z: float, pitch: float, contacts: Array) -> bool:
         """Whether the robot still stands, given its torso and the feet's floor contacts of the step before."""
-        raise NotImplementedError
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
