@@ -15,7 +15,7 @@ from oht import agents, checkpoints, config, population, runs, training, tuners
 from oht.agents.api import Algorithm
 from oht.errors import UserError
 from oht.journal import Journal
-from oht.report.progress import Reporter, Silent
+from oht.report.progress import Reporter, Silent, Terminal
 from oht.signals import interruption
 from oht.training import Progress, Setup
 from oht.tuners import Method
@@ -157,11 +157,7 @@ def _place(thing: Any) -> str:
 def _reporter(progress: bool | Reporter) -> Reporter:
     if isinstance(progress, Reporter):
         return progress
-    if not progress:
-        return Silent()
-    from oht.report.progress import Terminal
-
-    return Terminal()
+    return Terminal() if progress else Silent()
 
 
 def _config_of(path: Path, algo: Any, method: Method | None, steps: int | None = None) -> config.Config:
@@ -210,7 +206,7 @@ def _read(path: Path, setup: Setup, with_replay: bool) -> tuple[Progress, dict[s
     state = (fresh.agents, fresh.tuner, fresh.owed)
     replay = fresh.replay if with_replay else None
     (agents, tuner, owed), counters, replay = checkpoints.load(path / "checkpoint", state, replay)
-    counts = {name: counters[name] for name in ("iteration", "env_steps", "updates", "fresh")}
+    counts = {name: counters[name] for name in training.COUNTERS}
     return Progress(agents, tuner, replay or fresh.replay, owed, **counts), counters
 
 

@@ -50,7 +50,7 @@ class Journal:
         self.board.add("eval", row, t.env_steps, skip=("env_steps",))
 
     def checkpoint(self, t: Progress) -> None:
-        counters = {name: getattr(t, name) for name in ("iteration", "env_steps", "updates", "fresh")}
+        counters = {name: getattr(t, name) for name in training.COUNTERS}
         counters |= {"evaluated": self.evaluated, "wall": self.wall()}
         counters["sizes"] = {name: table.size() for name, table in self.tables.items()}
         checkpoints.save(self.path / "checkpoint", t.env_steps, (t.agents, t.tuner, t.owed), counters, t.replay)

@@ -53,6 +53,10 @@ def _put_ring(replays: ring.Replay, member: Array, one: ring.Replay) -> ring.Rep
     return jax.tree.map(lambda leaf, new: leaf.at[member].set(new), replays, one)
 
 
+def _zeros(shapes: Any) -> Any:
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+
+
 class Learner:
     """Compiles, once per number of agents, the learning call of a whole population.
 
@@ -95,8 +99,7 @@ class Learner:
 
         keys = jax.random.split(key, number_of(agents))
         metrics = jax.eval_shape(everyone, keys, agents, replay, hyper)[1]
-        zeros = jax.tree.map(lambda m: jnp.zeros(m.shape, m.dtype), metrics)
-        agents, total = jax.lax.fori_loop(0, calls, step, (agents, zeros))
+        agents, total = jax.lax.fori_loop(0, calls, step, (agents, _zeros(metrics)))
         return agents, jax.tree.map(lambda t: t / calls, total)
 
 
@@ -143,9 +146,8 @@ class SharedCritic(Learner):
             return agent._replace(target_actor=polyak(agent.target_actor, agent.actor, hyper["tau"])), metrics
 
         def repeated(step, calls: Array, agent):
-            nothing = jax.eval_shape(lambda: step(0, (agent, None))[1])
-            zeros = jax.tree.map(lambda m: jnp.zeros(m.shape, m.dtype), nothing)
-            return jax.lax.fori_loop(0, calls, step, (agent, zeros))
+            metrics = jax.eval_shape(lambda: step(0, (agent, None))[1])
+            return jax.lax.fori_loop(0, calls, step, (agent, _zeros(metrics)))
 
         agent, critic_metrics = repeated(critic_step, critic_calls, evolved.agent)
         agent, actor_metrics = repeated(actor_step, actor_calls, agent)

@@ -48,6 +48,9 @@ class Progress(NamedTuple):
     fresh: int = 0  # env steps since the last learning
 
 
+COUNTERS = ("iteration", "env_steps", "updates", "fresh")  # the plain numbers among them
+
+
 class Outcome(NamedTuple):
     """What an iteration has to tell."""
 
