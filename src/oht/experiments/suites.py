@@ -1,0 +1,401 @@
+"""Suites: what a figure or a table is made of, as data. A suite is a product of tasks x methods x seeds with a budget.
+
+The paper's are TOML files in `built_in/`, of the same format as users' own (docs/experiments.md). Nothing here loads JAX,
+unless `load` is asked whether every run of a suite could start.
+"""
+
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from oht import settings
+from oht.errors import UserError, unknown
+
+BUILT_IN = Path(__file__).parent / "built_in"
+LAYOUTS = ("aggregate", "curves", "table", "scores")
+KEYS = ("name", "title", "layout", "steps", "seeds", "settings", "methods", "tasks", "rows")
+ROW_KEYS = ("tasks", "methods")
+ELSEWHERE = {  # settings of `oht train` that a suite says in another way
+    "task": "tasks are listed in `tasks`",
+    "delay": "write it behind the task, as in Pendulum-v1@delay5",
+    "seed": "`seeds` says how many there are",
+    "steps": "`steps` at the top holds for all runs",
+    "out": "the sweep chooses the folders",
+    "overwrite": "the sweep never repeats a finished run",
+    "progress": "the sweep shows it",
+}
+LABEL = re.compile(r"[A-Za-z0-9][\w.+-]*")
+MOST_STEPS, MOST_SEEDS = 10**9, 10_000
+
+Settings = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run."""
+
+    task: str
+    label: str
+    seed: int
+    settings: Settings = field(hash=False)  # all but task, seed and steps
+
+    @property
+    def name(self) -> str:
+        return f"{slug(self.task)}-{self.label}-s{self.seed}"
+
+    def path(self, root: Path) -> Path:
+        """Its run folder."""
+        return root / slug(self.task) / self.label / f"s{self.seed}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """Tasks that share their methods: a row of a figure."""
+
+    tasks: tuple[str, ...]
+    methods: Mapping[str, Settings]  # label -> settings, in the file's order
+
+
+@dataclass(frozen=True)
+class Suite:
+    name: str
+    title: str
+    layout: str  # how `oht figures` draws it
+    steps: int
+    seeds: int
+    rows: tuple[Row, ...]
+
+    @property
+    def tasks(self) -> list[str]:
+        return list(dict.fromkeys(task for row in self.rows for task in row.tasks))
+
+    @property
+    def labels(self) -> list[str]:
+        return list(dict.fromkeys(label for row in self.rows for label in row.methods))
+
+    @property
+    def pairs(self) -> dict[tuple[str, str], Settings]:
+        """The settings of each task and label."""
+        return {(task, label): s for row in self.rows for task in row.tasks for label, s in row.methods.items()}
+
+    def jobs(self) -> list[Job]:
+        """All runs: the first seed of everything before the second, so that early results show the whole picture."""
+        return [Job(*pair, seed, s) for seed in range(self.seeds) for pair, s in self.pairs.items()]
+
+    def narrowed(self, tasks: Iterable[str] | None = None, methods: Iterable[str] | None = None) -> "Suite":
+        """Only these tasks and methods."""
+        tasks = _known("task", tasks, self.tasks)
+        methods = _known("method", methods, self.labels)
+        rows = (
+            Row(
+                tuple(task for task in row.tasks if task in tasks),
+                {label: s for label, s in row.methods.items() if label in methods},
+            )
+            for row in self.rows
+        )
+        rows = tuple(row for row in rows if row.tasks and row.methods)
+        if not rows:
+            raise UserError(f"the suite {self.name} has none of these methods on any of these tasks.")
+        return replace(self, rows=rows)
+
+    def with_settings(self, extra: Settings) -> "Suite":
+        """With these settings in every run, over its own."""
+        rows = (Row(row.tasks, {label: {**s, **extra} for label, s in row.methods.items()}) for row in self.rows)
+        return replace(self, rows=tuple(rows))
+
+    def with_budget(self, steps: int | None = None, seeds: int | None = None) -> "Suite":
+        """With another number of steps or seeds."""
+        steps, seeds = self.steps if steps is None else steps, self.seeds if seeds is None else seeds
+        settings.within("steps", steps, 1, MOST_STEPS)
+        settings.within("seeds", seeds, 1, MOST_SEEDS)
+        return replace(self, steps=steps, seeds=seeds)
+
+
+def slug(task: str) -> str:
+    """A task's name as the name of a folder: dm/walker-run@delay5 -> dm-walker-run@delay5."""
+    return re.sub(r"[/:]", "-", task)
+
+
+def names() -> list[str]:
+    """The built-in suites."""
+    return sorted(path.stem for path in BUILT_IN.glob("*.toml"))
+
+
+def load(source: str | Path, *, runnable: bool = False) -> Suite:
+    """A built-in suite or a file. `runnable`: also asks whether `oht train` would take every run (loads JAX)."""
+    path = BUILT_IN / f"{source}.toml"
+    if str(source) not in names():
+        path = Path(source)
+        if not path.is_file() and path.suffix != ".toml":
+            raise unknown("suite", str(source), names())
+    try:
+        text = path.read_text("utf-8")
+    except FileNotFoundError:
+        raise UserError(f"the suite {path} does not exist; built-in: {', '.join(names())}.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"the suite {path} cannot be read: {error}.") from None
+    try:
+        suite = _suite(path.stem, _parsed(text))
+        if runnable:
+            check(suite)
+        return suite
+    except Mistake as mistake:
+        line = mistake.line or _line_of(text, mistake.place, mistake.word)
+        where = f"{path}, line {line}" if line else f"{path}"
+        raise UserError(f"{where}: {mistake}") from None
+
+
+def save(suite: Suite, path: Path) -> None:
+    """A file that `load` reads back to the same suite."""
+    from oht import runs
+
+    with runs.refused(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        runs.write_aside(path, to_toml(suite))
+
+
+def to_toml(suite: Suite) -> str:
+    head = {name: getattr(suite, name) for name in ("name", "title", "layout", "steps", "seeds")}
+    lines = [f"{name} = {_toml(value)}" for name, value in head.items()]
+    for row in suite.rows:
+        lines += ["", "[[rows]]", f"tasks = {_toml(row.tasks)}"]
+        for label, values in row.methods.items():
+            lines += [f"[rows.methods.{_key(label)}]", *(f"{_key(n)} = {_toml(v)}" for n, v in values.items())]
+    return "\n".join(lines) + "\n"
+
+
+def check(suite: Suite) -> None:
+    """Refuses what no run could start with: tasks that nobody has, settings that `oht train` does not take."""
+    from oht import config
+    from oht.envs import tasks
+
+    for number, row in enumerate(suite.rows):
+        for task in row.tasks:
+            try:
+                tasks.find(task)
+            except UserError as error:
+                raise Mistake(str(error), ("rows", number, "tasks"), task) from None
+        for label, values in row.methods.items():
+            try:
+                config.resolve({**values, "task": row.tasks[0], "seed": 0, "steps": suite.steps})
+            except UserError as error:
+                raise Mistake(f"{label}: {error}", _place_of(str(error), number, label, values)) from None
+
+
+# Mistakes and where they are
+
+
+class Mistake(UserError):
+    """What is wrong, and where: keys and indices that lead to it, and a word of its line if it spans several."""
+
+    def __init__(self, sentence: str, place: Sequence[str | int] = (), word: str = "", line: int | None = None):
+        super().__init__(sentence)
+        self.place, self.word, self.line = tuple(place), word, line
+
+
+def _place_of(sentence: str, row: int, label: str, values: Settings) -> tuple[str | int, ...]:
+    """The setting that a sentence speaks of, or its method."""
+    told = (name for name in values if re.search(rf"\b{re.escape(name.replace('-', '_'))}\b", sentence))
+    return ("rows", row, "methods", label, *([name] if (name := next(told, None)) else []))
+
+
+def _line_of(text: str, place: tuple[str | int, ...], word: str) -> int | None:
+    """The line of a statement: the first that the file cannot do without to have this place.
+
+    A setting of a row's method may be written in the row, with the method, or for all runs; tasks in a row or for all.
+    """
+    for written in _spellings(place):
+        lines, whole = text.splitlines(), 0
+        for number in range(1, len(lines) + 1):
+            try:
+                values = tomllib.loads("\n".join(lines[:number]))
+            except tomllib.TOMLDecodeError:
+                continue  # in the middle of a statement
+            if _has(values, written):
+                statement = range(whole + 1, number + 1)
+                return next((n for n in statement if word and json.dumps(word) in lines[n - 1]), statement[0])
+            whole = number
+    return None
+
+
+def _spellings(place: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:
+    match place:
+        case ("rows", int(), "methods", str(label), str(name)):
+            yield from (place, ("methods", label, name), ("settings", name))
+        case ("rows", int(), "methods", str(label)):
+            yield from (place, ("methods", label))
+        case ("rows", int(), "tasks"):
+            yield from (place, ("tasks",))
+        case ():
+            return
+        case _:
+            yield place
+
+
+def _has(values: Any, place: tuple[str | int, ...]) -> bool:
+    for key in place:
+        try:
+            values = values[key]
+        except (LookupError, TypeError):
+            return False
+    return True
+
+
+# The format
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        found = re.fullmatch(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)", str(error), re.DOTALL)
+        what, line = (found[1], found[2]) if found else (str(error), None)
+        raise Mistake(f"not TOML: {what}.", line=int(line) if line else len(text.splitlines())) from None
+
+
+def _suite(name: str, values: Mapping[str, Any]) -> Suite:
+    for key in values:
+        if key not in KEYS:
+            raise Mistake(str(unknown("key", key, KEYS)), (key,))
+    for key in ("name", "title", "layout"):
+        if not isinstance(values.get(key, ""), str):
+            raise Mistake(f"{key} must be a text.", (key,))
+    layout = values.get("layout", "curves")
+    if layout not in LAYOUTS:
+        raise Mistake(str(unknown("layout", layout, LAYOUTS)), ("layout",))
+    if "steps" not in values:
+        raise Mistake("there is no budget; add steps, as in steps = 1_000_000.")
+    steps = _count("steps", values["steps"], MOST_STEPS)
+    seeds = _count("seeds", values.get("seeds", 3), MOST_SEEDS)
+    rows = tuple(_rows(values))
+    name = values.get("name", name)
+    suite = Suite(name, values.get("title", name), layout, steps, seeds, rows)
+    _check_folders(suite)
+    return suite
+
+
+def _count(name: str, value: Any, most: int) -> int:
+    try:
+        number = settings.number(name, value, int)
+        settings.within(name, number, 1, most)
+        return number
+    except UserError as error:
+        raise Mistake(str(error), (name,)) from None
+
+
+def _rows(values: Mapping[str, Any]) -> Iterator[Row]:
+    """Of the list `rows`, or the one that `tasks` at the top is; methods of a row come over those at the top."""
+    shared = _settings(values.get("settings", {}), ("settings",))
+    common = _methods(values.get("methods", {}), ("methods",))
+    if "rows" not in values:
+        tasks = _tasks(values.get("tasks"), ("tasks",))
+        yield _row(tasks, shared, common, {}, ("methods",))
+        return
+    if "tasks" in values:
+        raise Mistake("tasks are either at the top or in rows, not both.", ("tasks",))
+    rows = values["rows"]
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, Mapping) for row in rows):
+        raise Mistake("rows must be tables, each headed [[rows]].", ("rows",))
+    for number, row in enumerate(rows):
+        place = ("rows", number)
+        for key in row:
+            if key not in ROW_KEYS:
+                raise Mistake(str(unknown("key of a row", key, ROW_KEYS)), (*place, key))
+        tasks = _tasks(row.get("tasks"), (*place, "tasks") if "tasks" in row else place)
+        yield _row(tasks, shared, common, _methods(row.get("methods", {}), (*place, "methods")), place)
+
+
+def _row(
+    tasks: tuple[str, ...],
+    shared: Settings,
+    common: Mapping[str, Settings],
+    own: Mapping[str, Settings],
+    place: Sequence[str | int],
+) -> Row:
+    labels = [*common, *(label for label in own if label not in common)]
+    if not labels:
+        raise Mistake('there is no method; add one, as in [methods.td3] with method = "static".', place)
+    return Row(tasks, {label: {**shared, **common.get(label, {}), **own.get(label, {})} for label in labels})
+
+
+def _tasks(value: Any, place: Sequence[str | int]) -> tuple[str, ...]:
+    if value is None:
+        raise Mistake('there are no tasks; add a list, as in tasks = ["dm/walker-run"].', place)
+    if not isinstance(value, list) or not value or not all(isinstance(task, str) and task for task in value):
+        raise Mistake('tasks must be a list of names, as in tasks = ["dm/walker-run"].', place)
+    for index, task in enumerate(value):
+        if task in value[:index]:
+            raise Mistake(f"the task {task!r} is listed twice.", place, task)
+        if slug(task).startswith("."):
+            raise Mistake(f"the task {task!r} cannot name a folder.", place, task)
+    return tuple(value)
+
+
+def _methods(value: Any, place: Sequence[str | int]) -> dict[str, Settings]:
+    if not isinstance(value, Mapping):
+        raise Mistake("methods must be tables, each headed by its label, as in [methods.td3].", place)
+    for label in value:
+        if not LABEL.fullmatch(label):
+            raise Mistake(f"the label {label!r} must be letters, digits and any of _ . + -", (*place, label))
+    return {label: _settings(values, (*place, label)) for label, values in value.items()}
+
+
+def _settings(value: Any, place: Sequence[str | int]) -> Settings:
+    if not isinstance(value, Mapping):
+        raise Mistake(f"{place[-1]} must be a table of settings of `oht train`.", place)
+    for name, given in value.items():
+        if reason := ELSEWHERE.get(name.replace("-", "_")):
+            raise Mistake(f"{name} is no setting of a method: {reason}.", (*place, name))
+        if not _plain(given):
+            raise Mistake(f"{name} must be a text, a number, true or false, or a list of them.", (*place, name))
+    return {name.replace("-", "_"): given for name, given in value.items()}
+
+
+def _plain(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(map(_plain, value.values()))
+    if isinstance(value, list):
+        return all(map(_plain, value))
+    return isinstance(value, str | bool | int | float)
+
+
+def _check_folders(suite: Suite) -> None:
+    """Each task and label has a folder and settings of its own."""
+    seen: dict[tuple[str, str], Settings] = {}
+    tasks: dict[str, str] = {}
+    for number, row in enumerate(suite.rows):
+        for task in row.tasks:
+            place = ("rows", number, "tasks")
+            if (other := tasks.setdefault(slug(task), task)) != task:
+                raise Mistake(f"{task!r} and {other!r} would share a folder.", place, task)
+            for label, values in row.methods.items():
+                if seen.setdefault((task, label), values) != values:
+                    raise Mistake(f"{task!r} has other settings of {label} in a row before.", place, task)
+
+
+def _known(kind: str, given: Iterable[str] | None, known: Sequence[str]) -> set[str]:
+    chosen = list(known if given is None else given)
+    for name in chosen:
+        if name not in known:
+            raise unknown(kind, name, known)
+    return set(chosen)
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(name)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{_key(name)} = {_toml(inner)}' for name, inner in value.items())} }}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return repr(value)
