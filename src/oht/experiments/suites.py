@@ -1,7 +1,7 @@
 """Suites: what a figure or a table is made of, as data. A suite is a product of tasks x methods x seeds with a budget.
 
-The paper's are TOML files in `built_in/`, of the same format as users' own (docs/experiments.md). Nothing here loads JAX,
-unless `load` is asked whether every run of a suite could start.
+The paper's are TOML files in `built_in/`, of the same format as users' own (docs/experiments.md). Nothing here loads
+JAX, unless it is asked whether every run of a suite could start.
 """
 
 import json
