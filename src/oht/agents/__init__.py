@@ -9,9 +9,10 @@ from oht.agents.api import Algorithm, Spec
 from oht.agents.ddpg import ddpg
 from oht.agents.sac import sac
 from oht.agents.td3 import td3
+from oht.agents.uniform import uniform
 
 ANY = Spec(1, 1)  # the names of hyper-parameters do not depend on the sizes
-ALGORITHMS: dict[str, Callable[..., Algorithm]] = {"td3": td3, "ddpg": ddpg, "sac": sac}
+ALGORITHMS: dict[str, Callable[..., Algorithm]] = {"td3": td3, "ddpg": ddpg, "sac": sac, "uniform": uniform}
 
 
 def factory(name: str) -> Callable[..., Algorithm]:
