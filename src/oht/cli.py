@@ -13,6 +13,7 @@ from oht.errors import UserError, unknown
 
 if TYPE_CHECKING:
     from oht.api import Run
+    from oht.experiments.engines import Engine
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -148,11 +149,12 @@ def _ended(run: "Run", shown: bool) -> int:
     return 130
 
 
-def _assignment(text: str) -> tuple[str, str]:
-    name, equals, space = text.partition("=")
-    if not (name and equals and space):
-        raise UserError(f"--tune {text!r} is not NAME=SPACE; for example --tune n_step=1,2,3.")
-    return name.replace("-", "_"), space
+def _assignment(text: str, form: str = "--tune NAME=SPACE", example: str = "--tune n_step=1,2,3") -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        flag, _, form = form.partition(" ")
+        raise UserError(f"{flag} {text!r} is not {form}; for example {example}.")
+    return name.replace("-", "_"), value
 
 
 def _describe_eval(parser: argparse.ArgumentParser) -> None:
@@ -196,9 +198,79 @@ def _plot(options: argparse.Namespace) -> None:
     print(plot_run(options.path, options.out or options.path / "plot.png"))
 
 
+def _describe_suites(parser: argparse.ArgumentParser) -> None:
+    del parser
+
+
+def _suites(options: argparse.Namespace) -> None:
+    from oht.experiments.overview import print_suites
+
+    print_suites()
+
+
+def _describe_sweep(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "The same command again goes on where it stopped; finished runs are never repeated."
+    parser.add_argument("suite", metavar="SUITE", help="one of `oht suites`, or a TOML file")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="the folder of all runs [runs/SUITE]")
+    parser.add_argument("--steps", help="env steps of each run [the suite's]")
+    parser.add_argument("--seeds", help="how many seeds [the suite's]")
+    parser.add_argument("--tasks", type=_names, metavar="A,B", help="only these tasks of the suite")
+    parser.add_argument(
+        "--methods", type=_names, metavar="A,B", help="only these methods of the suite, by their labels"
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of `oht train`, for every run"
+    )
+    parser.add_argument("--engine", choices=("local", "ray"), default="local", help="where the runs train [local]")
+    local = parser.add_argument_group("local engine: a process of this machine for each run")
+    local.add_argument("--jobs", help="runs at the same time, each on its share of the cores [one for each core]")
+    ray = parser.add_argument_group("ray engine: a task of a Ray cluster for each run")
+    ray.add_argument("--address", help="of the cluster [Ray's own choice]")
+    ray.add_argument("--cpus", help="cores for each run [1]")
+    ray.add_argument("--gpus", help="GPUs for each run, also a fraction [0]")
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _sweep(options: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from oht import settings
+    from oht.experiments import suites
+    from oht.experiments.sweep import sweep
+
+    suite = suites.load(options.suite, runnable=True).narrowed(options.tasks, options.methods)
+    example = "--set batch_size=256"
+    suite = suite.with_settings(dict(_assignment(text, "--set NAME=VALUE", example) for text in options.set))
+    given = {name: getattr(options, name) for name in ("steps", "seeds") if getattr(options, name) is not None}
+    budget = {name: settings.number(name, value, int) for name, value in given.items()}
+    root = options.out or Path("runs", suite.name)
+    return sweep(suite, root, engine=_engine(options), console=Console(), **budget)
+
+
+def _engine(options: argparse.Namespace) -> "Engine":
+    from oht import settings
+    from oht.experiments.engines import Local
+
+    foreign = ("address", "cpus", "gpus") if options.engine == "local" else ("jobs",)
+    for name in foreign:
+        if getattr(options, name) is not None:
+            raise UserError(f"--{name} is not for the {options.engine} engine; see `oht sweep --help`.")
+    if options.engine == "ray":
+        from oht.experiments.ray import Ray
+
+        cpus, gpus = (settings.number(n, getattr(options, n) or default) for n, default in (("cpus", 1), ("gpus", 0)))
+        return Ray(options.address, cpus, gpus)
+    return Local() if options.jobs is None else Local(settings.number("jobs", options.jobs, int))
+
+
 COMMANDS = {
     "train": (_describe_train, _train, "train an agent"),
     "tasks": (_describe_tasks, _tasks, "the tasks of the paper and what they need"),
     "eval": (_describe_eval, _eval, "test a trained agent"),
     "plot": (_describe_plot, _plot, "draw the returns and the schedule of a run"),
+    "suites": (_describe_suites, _suites, "the figures and tables of the paper that `oht sweep` runs"),
+    "sweep": (_describe_sweep, _sweep, "train every run of a figure or a table"),
 }

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from oht import runs, settings
 from oht.experiments.suites import Job
 
 
@@ -49,16 +50,21 @@ class Local:
     All runs have the same number of cores: another number may round sums in another way.
     """
 
-    def __init__(self, jobs: int):
+    def __init__(self, jobs: int | None = None):
+        """So many at once; by default as many as there are cores."""
+        jobs = len(cores()) or 1 if jobs is None else jobs
+        settings.within("jobs", jobs, 1, 1000)
         self.slots = jobs
         self._free = deque(shares(jobs))
         self._running: list[tuple[Job, subprocess.Popen, Path, list[int]]] = []
 
     def start(self, job: Job, path: Path, steps: int, log: Path) -> None:
-        cores = self._free.popleft()
-        log.parent.mkdir(parents=True, exist_ok=True)
+        share = self._free.popleft()
         environment = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **os.environ}  # runs may share a GPU
-        with log.open("a") as file:
+        with runs.refused(log):
+            log.parent.mkdir(parents=True, exist_ok=True)
+            file = log.open("a")
+        with file:
             process = subprocess.Popen(
                 [sys.executable, "-m", "oht.experiments.job"],
                 stdin=subprocess.PIPE,
@@ -68,16 +74,16 @@ class Local:
                 text=True,
                 start_new_session=True,  # Ctrl-C is for the sweep, which then stops its runs
             )
-        self._running.append((job, process, log, cores))
-        order = {"job": asdict(job), "path": str(path), "steps": steps, "cores": cores, "command": sys.argv}
+        self._running.append((job, process, log, share))
+        order = {"job": asdict(job), "path": str(path), "steps": steps, "cores": share, "command": sys.argv}
         _tell(process, json.dumps(order) + "\n")
 
     def poll(self) -> list[Ended]:
         ended = [run for run in self._running if run[1].poll() is not None]
         self._running = [run for run in self._running if run not in ended]
-        for _, process, _, cores in ended:
+        for _, process, _, share in ended:
             _hang_up(process)
-            self._free.append(cores)
+            self._free.append(share)
         return [Ended(job, _error(process.returncode, log)) for job, process, log, _ in ended]
 
     def stop(self) -> None:
@@ -91,13 +97,16 @@ class Local:
             process.wait()
 
 
+def cores() -> list[int]:
+    """Those that this process may use; none where the system cannot say."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+
+
 def shares(jobs: int) -> list[list[int]]:
-    """The cores of each of so many processes; nothing where a system cannot say."""
-    if not hasattr(os, "sched_getaffinity"):
-        return [[] for _ in range(jobs)]
-    cores = sorted(os.sched_getaffinity(0))
-    each = max(1, len(cores) // jobs)
-    return [[cores[(first + k) % len(cores)] for k in range(each)] for first in range(0, jobs * each, each)]
+    """The cores of each of so many processes."""
+    everything = cores()
+    each = max(1, len(everything) // jobs)
+    return [[everything[(k * each + i) % len(everything)] for i in range(each) if everything] for k in range(jobs)]
 
 
 def _tell(process: subprocess.Popen, text: str) -> None:

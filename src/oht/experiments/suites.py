@@ -28,7 +28,8 @@ ELSEWHERE = {  # settings of `oht train` that a suite says in another way
     "overwrite": "the sweep never repeats a finished run",
     "progress": "the sweep shows it",
 }
-LABEL = re.compile(r"[A-Za-z0-9][\w.+-]*")
+LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
+NAMING = "must begin with a letter or digit; others in it may also be any of '_', '.', '+' and '-'"
 MOST_STEPS, MOST_SEEDS = 10**9, 10_000
 
 Settings = Mapping[str, Any]
@@ -104,6 +105,7 @@ class Suite:
 
     def with_settings(self, extra: Settings) -> "Suite":
         """With these settings in every run, over its own."""
+        extra = _settings(extra, ("settings",))
         rows = (Row(row.tasks, {label: {**s, **extra} for label, s in row.methods.items()}) for row in self.rows)
         return replace(self, rows=tuple(rows))
 
@@ -264,6 +266,8 @@ def _suite(name: str, values: Mapping[str, Any]) -> Suite:
     for key in ("name", "title", "layout"):
         if not isinstance(values.get(key, ""), str):
             raise Mistake(f"{key} must be a text.", (key,))
+    if "name" in values and not LABEL.fullmatch(values["name"]):
+        raise Mistake(f"the name {values['name']!r} {NAMING}.", ("name",))
     layout = values.get("layout", "curves")
     if layout not in LAYOUTS:
         raise Mistake(str(unknown("layout", layout, LAYOUTS)), ("layout",))
@@ -272,7 +276,7 @@ def _suite(name: str, values: Mapping[str, Any]) -> Suite:
     steps = _count("steps", values["steps"], MOST_STEPS)
     seeds = _count("seeds", values.get("seeds", 3), MOST_SEEDS)
     rows = tuple(_rows(values))
-    name = values.get("name", name)
+    name = values.get("name") or re.sub(r"[^A-Za-z0-9_.+-]+", "-", name).lstrip("_.+-") or "suite"
     suite = Suite(name, values.get("title", name), layout, steps, seeds, rows)
     _check_folders(suite)
     return suite
@@ -340,7 +344,7 @@ def _methods(value: Any, place: Sequence[str | int]) -> dict[str, Settings]:
         raise Mistake("methods must be tables, each headed by its label, as in [methods.td3].", place)
     for label in value:
         if not LABEL.fullmatch(label):
-            raise Mistake(f"the label {label!r} must be letters, digits and any of _ . + -", (*place, label))
+            raise Mistake(f"the label {label!r} {NAMING}.", (*place, label))
     return {label: _settings(values, (*place, label)) for label, values in value.items()}
 
 
