@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from oht import agents, settings, spaces, tuners
 from oht.agents.api import KNOBS, Algorithm, Spec
@@ -34,6 +34,7 @@ class RunSettings:
     batch_size: int = setting(100, "transitions of a minibatch", low=1, high=10**6)
     normalise: bool = setting(False, "scale observations by their running mean and deviation")
     workers: int | None = setting(None, "processes that step the envs; 0: none (default: as fits)", low=0, high=1000)
+    pool: Literal["auto", "ray"] = setting("auto", "ray: the workers are actors of a Ray cluster")
     checkpoint_every: float = setting(5.0, "minutes between checkpoints", low=0, high=10**6)
     tensorboard: bool = setting(True, "write TensorBoard files")
 

@@ -67,7 +67,8 @@ class Diverged(UserError):
 def build(config: Config, env: Callable | None = None) -> Setup:
     """Opens the task and joins algorithm, tuner and learner."""
     run = config.run
-    opened = partial(open_pool, env or run.task, delay=run.delay, max_episode=run.max_episode, workers=run.workers)
+    where = {"workers": run.workers, "kind": run.pool}
+    opened = partial(open_pool, env or run.task, delay=run.delay, max_episode=run.max_episode, **where)
     pool = opened(_tuner(config, config.algorithm(Spec(1, 1))).population)
     algorithm = config.algorithm(Spec(pool.obs, pool.action))
     config = config.with_hyper(algorithm.hyper)

@@ -1,4 +1,4 @@
-"""M policies in, M whole episodes out: EnvPool where it can, other Gymnasium envs in this process or in workers."""
+"""M policies in, M whole episodes out: EnvPool where it can, other Gymnasium envs here, in workers or on Ray."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -25,13 +25,14 @@ def open_pool(
     delay: int = 0,
     max_episode: int = 1000,
     workers: int | None = None,
+    kind: str = "auto",
 ) -> Pool:
     """A pool that plays up to `size` episodes at once.
 
     `task` is a name (see `oht.envs.tasks`) or a callable that makes an env. An episode is cut after the env's own limit
     or after `max_episode` steps, whichever comes first. `workers` is the number of processes for envs that EnvPool does
     not have: 0 steps them in this process, as is done with callables that cannot be pickled; None: one for each core if
-    their steps are known to be slow.
+    their steps are known to be slow. `kind` "ray" has them stepped by Ray actors instead of processes.
     """
     if size < 1 or max_episode < 1 or delay < 0 or (workers or 0) < 0:
         raise UserError("a pool needs size >= 1, max_episode >= 1, delay >= 0 and workers >= 0.")
@@ -39,14 +40,18 @@ def open_pool(
     if delay and known.delay and delay != known.delay:
         raise UserError(f"{known.name!r} and delay={delay} contradict each other; give the delay once.")
     require(known)
-    if known.backend == "envpool":
-        from oht.envs.envpool import EnvPool
-
-        backend: Backend = EnvPool(known)
-    else:
-        backend = _gymnasium(known, None if isinstance(task, str) else task, size, workers)
+    open_backend = _on_ray if kind == "ray" else _envpool if known.backend == "envpool" else _gymnasium
+    backend = open_backend(known, None if isinstance(task, str) else task, size, workers)
     delay = delay or known.delay
     return Rollouts(named(known.id, delay), backend, size, min(known.limit or max_episode, max_episode), delay)
+
+
+def _envpool(task: Task, make: Maker | None, size: int, workers: int | None) -> Backend:
+    """Stepped in threads of EnvPool's own, as many at once as are asked for."""
+    del make, size, workers
+    from oht.envs.envpool import EnvPool
+
+    return EnvPool(task)
 
 
 def _gymnasium(task: Task, make: Maker | None, size: int, workers: int | None) -> Backend:
@@ -54,10 +59,27 @@ def _gymnasium(task: Task, make: Maker | None, size: int, workers: int | None) -
     if workers is None:
         workers = min(size, os.cpu_count() or 1) if task.slow and size > 1 else 0
     make = make or maker(task)
-    greets = task.extra == "bullet"  # PyBullet prints when it is imported and connected
     if workers and (sent := portable(make)):
-        return Workers(task.id, sent, size, min(workers, size), greets)
-    return InProcess(task.id, make, size, greets)
+        return Workers(task.id, sent, size, min(workers, size), _greets(task))
+    return InProcess(task.id, make, size, _greets(task))
+
+
+def _on_ray(task: Task, make: Maker | None, size: int, workers: int | None) -> Backend:
+    """On Ray actors, or a sentence why not."""
+    from oht.envs.ray import actors
+
+    if task.backend == "envpool":
+        raise UserError(f"{task.id} is stepped by EnvPool; pool ray is for envs that EnvPool does not have.")
+    if workers == 0:
+        raise UserError("pool ray needs at least one worker.")
+    if not (sent := portable(make or maker(task))):
+        raise UserError(f"{task.id} cannot be pickled, so it cannot be sent to Ray's actors.")
+    return actors(task.id, sent, size, workers, _greets(task))
+
+
+def _greets(task: Task) -> bool:
+    """PyBullet prints when it is imported and connected."""
+    return task.extra == "bullet"
 
 
 class Rollouts:

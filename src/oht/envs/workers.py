@@ -1,15 +1,15 @@
-"""Gymnasium envs in worker processes, stepped in parallel.
+"""Gymnasium envs in workers, stepped in parallel.
 
-A worker is a new Python interpreter that runs this module: no fork (JAX is loaded in the parent) and no second import
-of the user's script, so nobody needs an `if __name__ == "__main__"`. It answers every message with a result or with the
-sentence of an error, and ends when the parent is gone.
+A worker answers every message with a result or with the sentence of an error, and ends when the parent is gone. It is a
+process of this machine, or a Ray actor (see `oht.envs.ray`).
 """
 
 import pickle
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
 from typing import Any
@@ -28,15 +28,10 @@ class WorkerDied(Exception):
     """The process ended without an answer."""
 
 
-class Worker:
-    """One process with some of the envs."""
+class Worker(ABC):
+    """One process with some of the envs, behind a link at whose other end it runs `serve`."""
 
-    def __init__(self, name: str, make: bytes, size: int, greets: bool):
-        self._link, far = Pipe()
-        command = [sys.executable, "-m", "oht.envs.workers", str(far.fileno())]
-        self._process = subprocess.Popen(command, pass_fds=[far.fileno()], stdin=subprocess.DEVNULL)
-        far.close()
-        self.send((name, make, size, greets, sys.path))
+    _link: Connection
 
     def send(self, message: Message) -> None:
         with suppress(OSError):  # if it died, the answer that never comes will tell
@@ -46,10 +41,27 @@ class Worker:
         try:
             good, answer = self._link.recv()
         except (EOFError, OSError) as error:
-            raise WorkerDied(f"exit code {self._process.wait()}") from error
+            raise WorkerDied(self._cause_of_death()) from error
         if not good:
             raise EnvError(answer)
         return answer
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    @abstractmethod
+    def _cause_of_death(self) -> str: ...
+
+
+class Process(Worker):
+    """A new Python interpreter that runs this module: no fork (JAX is loaded in the parent) and no second import of the
+    user's script, so nobody needs an `if __name__ == "__main__"`."""
+
+    def __init__(self):
+        self._link, far = Pipe()
+        command = [sys.executable, "-m", "oht.envs.workers", str(far.fileno())]
+        self._process = subprocess.Popen(command, pass_fds=[far.fileno()], stdin=subprocess.DEVNULL)
+        far.close()
 
     def close(self) -> None:
         self._link.close()  # which the worker takes as its end
@@ -59,6 +71,9 @@ class Worker:
             self._process.kill()
             self._process.wait()
 
+    def _cause_of_death(self) -> str:
+        return f"exit code {self._process.wait()}"
+
 
 class Workers:
     """A backend whose env i lives in worker i % k; see `oht.envs.api.Backend`.
@@ -67,15 +82,19 @@ class Workers:
     that obey their seed to where they were.
     """
 
-    def __init__(self, name: str, make: bytes, size: int, workers: int, greets: bool):
-        self._name = name
+    def __init__(
+        self, name: str, make: bytes, size: int, workers: int, greets: bool, start: Callable[[], Worker] = Process
+    ):
+        self._name, self._start = name, start
         shares = [len(range(size)[i::workers]) for i in range(workers)]
-        self._start = [lambda share=share: Worker(name, make, share, greets) for share in shares]
-        self._workers = [start() for start in self._start]
+        self._first: list[Message] = [(name, make, share, greets, sys.path) for share in shares]
         self._told: list[list[Message]] = [[] for _ in shares]  # in this rollout, for each worker
         self._last_obs = [np.empty(0, np.float32) for _ in shares]
         self._replaced = False
+        self._workers = [start() for _ in shares]
         try:
+            for worker, message in zip(self._workers, self._first, strict=True):
+                worker.send(message)
             sizes = [worker.receive() for worker in self._workers]
         except WorkerDied as died:
             self.close()
@@ -130,8 +149,9 @@ class Workers:
             raise EnvError(f"{self._name} ended its worker process twice in one rollout ({died}).") from died
         self._replaced = True
         self._workers[i].close()
-        self._workers[i] = self._start[i]()
+        self._workers[i] = self._start()
         try:
+            self._workers[i].send(self._first[i])
             self._workers[i].receive()
             obs = self._last_obs[i]
             for earlier in self._told[i]:
