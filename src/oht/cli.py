@@ -266,6 +266,27 @@ def _engine(options: argparse.Namespace) -> "Engine":
     return Local() if options.jobs is None else Local(settings.number("jobs", options.jobs, int))
 
 
+def _describe_figures(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("suite", metavar="SUITE", help="one of `oht suites`, or a TOML file")
+    parser.add_argument("path", type=Path, nargs="?", metavar="DIR", help="the folder of its sweep [runs/SUITE]")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where the files go [figures in the sweep's folder]")
+    parser.add_argument("--at", metavar="STEPS", help="leave out runs that are not this far; tables tell of this step")
+
+
+def _figures(options: argparse.Namespace) -> None:
+    from oht import settings
+    from oht.experiments import figures, suites
+
+    suite = suites.load(options.suite)
+    at = None if options.at is None else settings.number("at", options.at, int)
+    root = options.path or Path("runs", suite.name)
+    files, notes = figures.make(suite, root, options.out or root / "figures", at)
+    for file in files:
+        print(file)
+    for note in notes:
+        print("oht:", note, file=sys.stderr)
+
+
 COMMANDS = {
     "train": (_describe_train, _train, "train an agent"),
     "tasks": (_describe_tasks, _tasks, "the tasks of the paper and what they need"),
@@ -273,4 +294,5 @@ COMMANDS = {
     "plot": (_describe_plot, _plot, "draw the returns and the schedule of a run"),
     "suites": (_describe_suites, _suites, "the figures and tables of the paper that `oht sweep` runs"),
     "sweep": (_describe_sweep, _sweep, "train every run of a figure or a table"),
+    "figures": (_describe_figures, _figures, "draw a figure or write a table from the runs of a sweep"),
 }
