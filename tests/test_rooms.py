@@ -39,7 +39,8 @@ MAY_KNOW = {
         "training",
         "tuners",
     },
-    "cli": {"agents", "api", "config", "report", "runs", "settings", "tuners"},
+    "experiments": {"api", "config", "envs", "report", "runs", "settings", "signals"},
+    "cli": {"agents", "api", "config", "experiments", "report", "runs", "settings", "tuners"},
 }
 
 
@@ -66,7 +67,17 @@ def test_knowledge_flows_one_way(path):
 
 
 @pytest.mark.parametrize(
-    "module", ["oht.envs.workers", "oht.envs.tasks", "oht.report.tables", "oht.report.plots", "oht.cli"]
+    "module",
+    [
+        "oht.envs.workers",
+        "oht.envs.tasks",
+        "oht.report.tables",
+        "oht.report.plots",
+        "oht.experiments.suites",
+        "oht.experiments.sweep",
+        "oht.experiments.job",
+        "oht.cli",
+    ],
 )
 def test_what_needs_no_jax_does_not_load_it(module):
     code = f"import sys, {module}; sys.exit('jax' in sys.modules)"

@@ -80,12 +80,13 @@ class Overview:
         self._say("stopping: the runs save what they have; a second signal does not wait for them.")
 
     def refresh(self) -> None:
-        if not self._live or time.monotonic() - self._looked < EVERY:
+        if time.monotonic() - self._looked < EVERY:
             return
         for item in self._of("running"):
             item.look()
         self._looked = time.monotonic()
-        self._live.update(Group(self._table(), Text(self._counts())), refresh=True)
+        if self._live:
+            self._live.update(Group(self._table(), Text(self._counts())), refresh=True)
 
     def _say(self, line: str) -> None:
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)

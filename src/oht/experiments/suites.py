@@ -201,8 +201,10 @@ class Mistake(UserError):
 
 def _place_of(sentence: str, row: int, label: str, values: Settings) -> tuple[str | int, ...]:
     """The setting that a sentence speaks of, or its method."""
-    told = (name for name in values if re.search(rf"\b{re.escape(name.replace('-', '_'))}\b", sentence))
-    return ("rows", row, "methods", label, *([name] if (name := next(told, None)) else []))
+    for name in (*values, "steps"):
+        if re.search(rf"\b{re.escape(name)}\b", sentence):
+            return ("rows", row, "methods", label, name) if name in values else ("steps",)
+    return ("rows", row, "methods", label)
 
 
 def _line_of(text: str, place: tuple[str | int, ...], word: str) -> int | None:
@@ -219,7 +221,8 @@ def _line_of(text: str, place: tuple[str | int, ...], word: str) -> int | None:
                 continue  # in the middle of a statement
             if _has(values, written):
                 statement = range(whole + 1, number + 1)
-                return next((n for n in statement if word and json.dumps(word) in lines[n - 1]), statement[0])
+                named = (n for n in reversed(statement) if word and json.dumps(word) in lines[n - 1])
+                return next(named, statement[0])
             whole = number
     return None
 
@@ -227,7 +230,8 @@ def _line_of(text: str, place: tuple[str | int, ...], word: str) -> int | None:
 def _spellings(place: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:
     match place:
         case ("rows", int(), "methods", str(label), str(name)):
-            yield from (place, ("methods", label, name), ("settings", name))
+            for spelled in (name, name.replace("_", "-")):
+                yield from ((*place[:-1], spelled), ("methods", label, spelled), ("settings", spelled))
         case ("rows", int(), "methods", str(label)):
             yield from (place, ("methods", label))
         case ("rows", int(), "tasks"):
