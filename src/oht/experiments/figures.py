@@ -2,6 +2,7 @@
 
 import io
 import os
+import textwrap
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +17,7 @@ from matplotlib.ticker import EngFormatter
 from oht import runs
 from oht.errors import UserError
 from oht.experiments import results, scores, tables
-from oht.experiments.results import Curve, Results, on_grid
+from oht.experiments.results import Curve, Pair, Results, on_grid
 from oht.experiments.scores import Scores
 from oht.experiments.suites import Suite
 from oht.experiments.tables import Table, counted, seeds_of
@@ -40,123 +41,127 @@ SPARE = ("#444444", "#c2a100", "#6a3fb5", "#00796b", "#a8324a", "#6d8fa8", "#8bc
 ABREAST = 4  # panels in a line, as in the paper
 MOST_TICKS = 200
 FEW_TICKS = 10  # fewer are drawn as points
+TITLE_SIGNS, CAPTION_SIGNS = 10, 14  # that fit into an inch
+LEGEND_WIDTH = 1.5  # inches for a label
 REPEATS = 1000  # of the bootstrap at each tick
 NUMBERS = EngFormatter(sep="")  # 500k, 10M
 
 
-def make(suite: Suite, root: Path, out: Path, at: int | None = None) -> tuple[list[Path], list[str]]:
+def make(suite: Suite, root: Path, out: Path, at: int | None = None) -> tuple[list[Path], Sequence[str]]:
     """The files written to `out` from the suite's runs in `root`, and in sentences what is missing in them.
 
     Runs that have not come as far as `at` env steps are left out; tables then tell of that step.
     """
     found = results.load(root, suite)
-    made, notes = LAYOUTS[suite.layout](suite, found if at is None else _as_far_as(found, at))
+    if at is not None:
+        found = _as_far_as(found, at)
+    if suite.layout == "aggregate":
+        found = _on_common_tasks(found)
+    made = LAYOUTS[suite.layout](suite, found)
     contents = _table_files(made) if isinstance(made, Table) else _figure_files(made)
     with runs.refused(out):
         out.mkdir(parents=True, exist_ok=True)
-        return [_write(out / f"{suite.name}.{kind}", content) for kind, content in contents.items()], notes
+        return [_write(out / f"{suite.name}.{kind}", content) for kind, content in contents.items()], found.notes
 
 
 def _as_far_as(found: Results, at: int) -> Results:
-    there = results.table(found, at)  # refuses a step that no run has come to
+    curves = {
+        pair: {seed: curve for seed, curve in found.curves[pair].items() if not np.isnan(on_grid(curve, at))}
+        for pair in results.table(found, at)  # refuses a step that no run has come to
+    }
+    return _only(curves, found, results.left_out(found, at), steps=at)
+
+
+def _on_common_tasks(found: Results) -> Results:
+    """Statistics over tasks compare methods on the same ones."""
+    common = [task for task in found.tasks if all((task, label) in found.curves for label in found.labels)]
+    if not common:
+        raise UserError(f"no task has a tested run of each of {', '.join(found.labels)}, so they cannot be compared.")
+    gone = [task for task in found.tasks if task not in common]
+    notes = [f"left out, because a method has no tested run there: {', '.join(gone)}."] if gone else []
+    return _only({pair: seeds for pair, seeds in found.curves.items() if pair[0] in common}, found, notes)
+
+
+def _only(curves: Mapping[Pair, Mapping[int, Curve]], found: Results, notes: Sequence[str], **changes: Any) -> Results:
+    """Some of what was found, and a word about the rest."""
     return replace(
         found,
-        curves={
-            pair: {seed: curve for seed, curve in found.curves[pair].items() if not np.isnan(on_grid(curve, at))}
-            for pair in there
-        },
-        steps=at,
-        tasks=tuple(task for task in found.tasks if any(task == t for t, _ in there)),
-        labels=tuple(label for label in found.labels if any(label == k for _, k in there)),
-        notes=(*found.notes, *results.left_out(found, at)),
+        curves=curves,
+        tasks=tuple(task for task in found.tasks if any(task == t for t, _ in curves)),
+        labels=tuple(label for label in found.labels if any(label == k for _, k in curves)),
+        notes=(*found.notes, *notes),
+        **changes,
     )
 
 
-def _table(suite: Suite, found: Results) -> tuple[Table, list[str]]:
-    return tables.comparison(suite, results.table(found), found.reached, found.notes), list(found.notes)
+# Tables 1 and 2
 
 
-def _scores(suite: Suite, found: Results) -> tuple[Table, list[str]]:
+def _table(suite: Suite, found: Results) -> Table:
+    return tables.comparison(suite, results.table(found), found.reached, found.notes)
+
+
+def _scores(suite: Suite, found: Results) -> Table:
     """Of policies that do not learn: the last test, whenever it was."""
     last = {pair: np.array([curve.return_mean[-1] for curve in seeds.values()]) for pair, seeds in found.curves.items()}
-    return tables.low_scores(suite, last, found.notes), list(found.notes)
+    return tables.low_scores(suite, last, found.notes)
 
 
-# Curves of each task: figures 2 and 3
+# Figures 2 and 3: a panel for each task
 
 
-def _curves(suite: Suite, found: Results) -> tuple[Figure, list[str]]:
-    """A panel for each task: the mean over seeds with a band of one standard deviation."""
+def _curves(suite: Suite, found: Results) -> Figure:
+    """The mean over seeds with a band of one standard deviation."""
     lines = [line for row in suite.rows for line in _lines([task for task in row.tasks if task in found.tasks])]
     figure, grid = _grid(len(lines), max(map(len, lines)))
     colour = colours(suite.labels)
     for panels, line in zip(grid, lines, strict=True):
+        panels[0].set_ylabel("return of a test")
         for axis, task in zip(panels, line, strict=False):
-            axis.set_title(task, fontsize=10)
+            _name(axis, task)
             for label in found.labels:
                 if seeds := found.curves.get((task, label)):
-                    _draw_seeds(axis, seeds.values(), label, colour[label])
+                    ticks = shared_ticks(seeds.values())
+                    returns = _on_ticks(seeds, ticks)
+                    middle, spread = returns.mean(axis=-1), scores.deviation(returns)
+                    _draw(axis, ticks, middle, (middle - spread, middle + spread), label, colour[label])
         for axis in panels[len(line) :]:
             axis.remove()
-        panels[0].set_ylabel("return of a test")
-    seeds = seeds_of(map(len, found.curves.values()))
-    band = "" if seeds == "1 seed" else "; band: one standard deviation"
-    _finish(figure, suite, found, f"mean over {seeds}{band}")
-    return figure, list(found.notes)
+    _finish(figure, suite, found, band="one standard deviation")
+    return figure
 
 
 def _lines(tasks: Sequence[str]) -> list[Sequence[str]]:
     return [tasks[start : start + ABREAST] for start in range(0, len(tasks), ABREAST)]
 
 
-def _draw_seeds(axis: Axes, seeds: Iterable[Curve], label: str, colour: str) -> None:
-    ticks = shared_ticks(seeds)
-    returns = np.stack([on_grid(curve, ticks) for curve in seeds], axis=-1)
-    middle, spread = returns.mean(axis=-1), scores.deviation(returns)
-    _draw(axis, ticks, middle, (middle - spread, middle + spread), label, colour)
+# Figures 1 and 4: statistics over all tasks
 
 
-# Statistics over all tasks: figures 1 and 4
-
-
-def _aggregate(suite: Suite, found: Results) -> tuple[Figure, list[str]]:
-    """Mean, median and best ratio of the normalised scores over training, on the tasks that every method has."""
-    common = [task for task in found.tasks if all((task, label) in found.curves for label in found.labels)]
-    if not common:
-        raise UserError(f"no task has a tested run of each of {', '.join(found.labels)}, so they cannot be compared.")
-    curves = {label: [found.curves[task, label] for task in common] for label in found.labels}
-    ticks = shared_ticks(curve for tasks in curves.values() for seeds in tasks for curve in seeds.values())
-    of_seeds = {
-        label: [_normalised(task, seeds, ticks) for task, seeds in zip(common, tasks, strict=True)]
-        for label, tasks in curves.items()
+def _aggregate(suite: Suite, found: Results) -> Figure:
+    """Mean, median and best ratio of the normalised scores over training."""
+    ticks = shared_ticks(curve for seeds in found.curves.values() for curve in seeds.values())
+    methods = {
+        label: [scores.normalised(task, _on_ticks(found.curves[task, label], ticks)) for task in found.tasks]
+        for label in found.labels
     }
-    if any(np.isnan(seeds).any() for tasks in of_seeds.values() for seeds in tasks):
+    if any(np.isnan(seeds).any() for tasks in methods.values() for seeds in tasks):
         raise UserError(
             f"the shortest run ends at {int(ticks[-1]):,} env steps, where others have no test yet; "
             "leave it out with --at STEPS."
         )
-    ratios = scores.best_ratio(of_seeds)
     figure, [[mean, median, ratio]] = _grid(1, 3)
-    colour = colours(suite.labels)
-    for label, tasks in of_seeds.items():
+    colour, ratios = colours(suite.labels), scores.best_ratio(methods)
+    for label, tasks in methods.items():
         for axis, statistic in ((mean, scores.mean), (median, scores.median)):
             _draw(axis, ticks, statistic(tasks), interval(statistic, tasks), label, colour[label])
         _draw(ratio, ticks, ratios[label], None, label, colour[label])  # other seeds only blur who is best
+    for axis, name in ((mean, "mean"), (median, "median"), (ratio, "best ratio")):
+        _name(axis, name)
     mean.set_ylabel("normalised score")
     ratio.set_ylim(-0.02, 1.02)
-    for axis, title in ((mean, "mean"), (median, "median"), (ratio, "best ratio")):
-        axis.set_title(title, fontsize=10)
-    seeds = seeds_of(len(seeds) for tasks in curves.values() for seeds in tasks)
-    band = "" if seeds == "1 seed" else "; band: 95 % of a bootstrap over seeds"
-    _finish(figure, suite, found, f"{len(common)} of {counted(len(suite.tasks), 'task')}, {seeds}{band}")
-    left_out = [task for task in found.tasks if task not in common]
-    told = [f"left out, because a method has no tested run on it: {', '.join(left_out)}."] if left_out else []
-    return figure, [*found.notes, *told]
-
-
-def _normalised(task: str, seeds: Mapping[int, Curve], ticks: np.ndarray) -> np.ndarray:
-    """(ticks, seeds)"""
-    return scores.normalised(task, np.stack([on_grid(curve, ticks) for curve in seeds.values()], axis=-1))
+    _finish(figure, suite, found, band="95 % of a bootstrap over seeds")
+    return figure
 
 
 def interval(statistic: Callable[[Scores], np.ndarray], tasks: Scores) -> tuple[np.ndarray, np.ndarray]:
@@ -189,6 +194,11 @@ def shared_ticks(curves: Iterable[Curve]) -> np.ndarray:
     return np.linspace(first, last, min(MOST_TICKS, *map(len, steps)))
 
 
+def _on_ticks(seeds: Mapping[int, Curve], ticks: np.ndarray) -> np.ndarray:
+    """(ticks, seeds)"""
+    return np.stack([on_grid(curve, ticks) for curve in seeds.values()], axis=-1)
+
+
 def _grid(rows: int, columns: int) -> tuple[Figure, np.ndarray]:
     figure = Figure(figsize=(0.5 + 3.0 * columns, 1.2 + 2.4 * rows), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False)
@@ -208,7 +218,11 @@ def _draw(
         axis.fill_between(ticks, *band, color=colour, alpha=0.15, linewidth=0)
 
 
-def _finish(figure: Figure, suite: Suite, found: Results, caption: str) -> None:
+def _name(axis: Axes, name: str) -> None:
+    axis.set_title(name, fontsize=10, parse_math=False)
+
+
+def _finish(figure: Figure, suite: Suite, found: Results, band: str) -> None:
     """Title, caption, and one legend for all panels, outside of them."""
     handles: dict[str, Any] = {}
     for axis in figure.axes:
@@ -221,21 +235,35 @@ def _finish(figure: Figure, suite: Suite, found: Results, caption: str) -> None:
         drawn, labels = axis.get_legend_handles_labels()
         handles |= dict(zip(labels, drawn, strict=True))
     order = [label for label in suite.labels if label in handles]
-    figure.suptitle(suite.title, fontsize=12)
+    wide = figure.get_figwidth()
+    figure.suptitle(textwrap.fill(suite.title, int(wide * TITLE_SIGNS)), fontsize=12, parse_math=False)
     figure.legend(
         [handles[label] for label in order],
         order,
-        title=f"{caption}; {_extent(suite, found)}",
+        title=textwrap.fill(_caption(suite, found, band), int(wide * CAPTION_SIGNS)),
         title_fontsize=9,
         loc="outside lower center",
-        ncols=8,
+        ncols=int(wide / LEGEND_WIDTH),
         frameon=False,
     )
 
 
-def _extent(suite: Suite, found: Results) -> str:
+def _caption(suite: Suite, found: Results, band: str) -> str:
+    """What is drawn, of how much that the suite asks for."""
+    seeds = seeds_of(map(len, found.curves.values()))
     ends = [int(curve.env_steps[-1]) for seeds in found.curves.values() for curve in seeds.values()]
-    return f"{len(ends)} of {len(suite.jobs())} runs, the shortest {min(ends):,} of {suite.steps:,} env steps"
+    return "; ".join(
+        (
+            _of(len(found.tasks), len(suite.tasks), "task"),
+            seeds if seeds == "1 seed" else f"mean over {seeds}, band: {band}",
+            f"{_of(len(ends), len(suite.jobs()), 'run')}, the shortest {_of(min(ends), suite.steps, 'env step')}",
+        )
+    )
+
+
+def _of(number: int, planned: int, thing: str) -> str:
+    """12 of 13 tasks, or 13 tasks."""
+    return f"{number:,} of {counted(planned, thing)}" if number < planned else counted(number, thing)
 
 
 # Files
@@ -260,7 +288,7 @@ def _write(path: Path, content: bytes) -> Path:
     return path
 
 
-LAYOUTS: Mapping[str, Callable[[Suite, Results], tuple[Figure | Table, list[str]]]] = {
+LAYOUTS: Mapping[str, Callable[[Suite, Results], Figure | Table]] = {
     "aggregate": _aggregate,
     "curves": _curves,
     "table": _table,

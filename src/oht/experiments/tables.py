@@ -189,7 +189,7 @@ def _seeds(scores: Scores) -> str:
 
 
 def counted(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
 def _digits(numbers: Iterable[float]) -> int:
