@@ -44,7 +44,7 @@ class Table:
 
     def markdown(self) -> str:
         rule = ["---" if number < self.words else "---:" for number in range(len(self.header))]
-        lines = [self.header, rule, *(map(_markdown, row) for row in self.rows)]
+        lines = [map(_markdown, self.header), rule, *(map(_markdown, row) for row in self.rows)]
         table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
         notes = "\n".join(f"- {note}" for note in self.notes)
         return f"# {self.title}\n\n{table}\n\n{notes}\n"
