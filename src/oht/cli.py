@@ -287,6 +287,27 @@ def _figures(options: argparse.Namespace) -> None:
         print("oht:", note, file=sys.stderr)
 
 
+def _describe_scores(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", type=Path, metavar="DIR", help="the folder of a sweep")
+    parser.add_argument("--at", metavar="STEPS", help="after so many env steps [the most that all runs have]")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="also write every number to this file")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the tables to this file")
+
+
+def _scores(options: argparse.Namespace) -> None:
+    from rich.console import Console
+
+    from oht import settings
+    from oht.experiments import results, summary
+
+    at = None if options.at is None else settings.number("at", options.at, int)
+    told = summary.summarise(results.load(options.path), at)
+    for path, text in ((options.csv, summary.to_csv), (options.markdown, summary.markdown)):
+        if path is not None:
+            summary.write(path, text(told))
+    summary.show(told, Console())
+
+
 COMMANDS = {
     "train": (_describe_train, _train, "train an agent"),
     "tasks": (_describe_tasks, _tasks, "the tasks of the paper and what they need"),
@@ -294,5 +315,6 @@ COMMANDS = {
     "plot": (_describe_plot, _plot, "draw the returns and the schedule of a run"),
     "suites": (_describe_suites, _suites, "the figures and tables of the paper that `oht sweep` runs"),
     "sweep": (_describe_sweep, _sweep, "train every run of a figure or a table"),
+    "scores": (_describe_scores, _scores, "compare the methods of a sweep"),
     "figures": (_describe_figures, _figures, "draw a figure or write a table from the runs of a sweep"),
 }

@@ -26,7 +26,7 @@ def normalised(task: str, returns: ArrayLike) -> np.ndarray:
     """Z = (R - L) / (U - L): 0 is a random policy, 1 a high performing one. Delayed rewards do not change L and U."""
     known = TASKS.get(task.partition("@")[0])
     if known is None or known.low is None or known.high is None:
-        raise UserError(f"task {task!r} has no low and high score to normalise with; `oht tasks` lists those that have.")
+        raise UserError(f"task {task!r} has no low and high score to normalise with; those of `oht tasks` have.")
     return (np.asarray(returns, float) - known.low) / (known.high - known.low)
 
 
