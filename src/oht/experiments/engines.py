@@ -25,7 +25,10 @@ class Ended(NamedTuple):
 class Engine(Protocol):
     """What a sweep needs of the machines that it runs on."""
 
-    slots: int  # how many runs it takes at once
+    @property
+    def slots(self) -> int:
+        """How many runs it takes at once."""
+        ...
 
     def start(self, job: Job, path: Path, steps: int, log: Path) -> None:
         """Trains a run to `steps` in the folder `path`, by `job.work`; what it says goes to the file `log`."""
