@@ -28,7 +28,8 @@ def test_welch_is_that_of_scipy(sizes):
     rng = np.random.default_rng(0)
     for shift in (0.0, 0.5, 3.0):
         a, b = rng.normal(0, 1, sizes[0]), rng.normal(shift, 2, sizes[1])
-        assert tables.welch(a, b) == pytest.approx(stats.ttest_ind(a, b, equal_var=False).pvalue, rel=1e-9)
+        _, expected = stats.ttest_ind(a, b, equal_var=False)
+        assert tables.welch(a, b) == pytest.approx(expected, rel=1e-9)
 
 
 def test_welch_by_hand():

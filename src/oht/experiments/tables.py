@@ -14,6 +14,7 @@ from oht.experiments.suites import Suite
 
 FEWEST_SEEDS = 3  # with fewer, a test between methods says nothing
 LEVEL = 0.05
+WORDS = 2  # the first columns of a table, to the left; numbers stand to the right
 
 Scores = Mapping[tuple[str, str], np.ndarray]  # (task, label) -> a score for each seed
 
@@ -40,10 +41,9 @@ class Table:
     header: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     notes: Sequence[str]  # printed under it
-    words: int = 2  # the first columns, to the left; numbers stand to the right
 
     def markdown(self) -> str:
-        rule = ["---" if number < self.words else "---:" for number in range(len(self.header))]
+        rule = ["---" if number < WORDS else "---:" for number in range(len(self.header))]
         lines = [map(_markdown, self.header), rule, *(map(_markdown, row) for row in self.rows)]
         table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
         notes = "\n".join(f"- {note}" for note in self.notes)
@@ -52,7 +52,7 @@ class Table:
     def latex(self) -> str:
         """A floating table for a document with booktabs and graphicx."""
         lines = [" & ".join(map(_latex, row)) + r" \\" for row in (self.header, *self.rows)]
-        columns = "l" * self.words + "r" * (len(self.header) - self.words)
+        columns = "l" * WORDS + "r" * (len(self.header) - WORDS)
         return "\n".join(
             [
                 r"\begin{table}  % needs \usepackage{booktabs,graphicx}",
