@@ -49,11 +49,12 @@ class Overview:
     def __init__(self, console: Console, items: Sequence[Item], steps: int):
         self._console, self._items, self._steps = console, items, steps
         self._began, self._looked = time.monotonic(), 0.0
-        self._before = sum(item.steps for item in items)
+        self._before = self._made()
         self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
 
     def __enter__(self) -> "Overview":
-        self._say(f"{len(self._items)} runs to {self._steps:,} steps: {self._counts()}")
+        runs = "1 run" if len(self._items) == 1 else f"{len(self._items)} runs"
+        self._say(f"{runs} to {self._steps:,} steps: {self._counts()}")
         if self._live:
             self._live.start()
         return self
@@ -105,8 +106,11 @@ class Overview:
         """If the steps that are missing take as long as those that were made since the start."""
         open_items = self._of("running") + self._of("waiting")
         missing = sum(max(0, self._steps - item.steps) for item in open_items)
-        made = sum(item.steps for item in self._items) - self._before
+        made = self._made() - self._before
         return missing * (time.monotonic() - self._began) / made if missing and made > 0 else None
+
+    def _made(self) -> int:
+        return sum(min(item.steps, self._steps) for item in self._items)
 
     def _table(self) -> Table:
         table = Table(box=None, padding=(0, 2, 0, 0))
