@@ -28,9 +28,11 @@ on_ray = partial(open_pool, kind="ray")
 
 @pytest.fixture(scope="module", autouse=True)
 def _cluster() -> Iterator[None]:
-    ray.init("local", num_cpus=2, include_dashboard=False, object_store_memory=80 * 2**20, log_to_driver=False)
-    yield
-    ray.shutdown()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_worker_niceness", "0")  # by default they give way to everyone, other tests included
+        ray.init("local", num_cpus=2, include_dashboard=False, object_store_memory=80 * 2**20, log_to_driver=False)
+        yield
+        ray.shutdown()
 
 
 def test_actors_play_the_same_episodes():

@@ -1,5 +1,6 @@
 """What environments look like from outside: policies in, whole episodes out."""
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -11,6 +12,13 @@ from oht.errors import UserError
 
 class EnvError(UserError):
     """An environment that broke: which one, at which step, and how."""
+
+
+def cores() -> int:
+    """How many this process may use: as NPROC says, or the system."""
+    if os.environ.get("NPROC", "").isdecimal():
+        return max(1, int(os.environ["NPROC"]))
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Episode(NamedTuple):

@@ -4,7 +4,6 @@ EnvPool fixes the seeds of its envs when they are made (its `reset(seed=...)` is
 its seed alone, every reset makes new envs; with the lean models below that takes about a millisecond for each.
 """
 
-import os
 import re
 import shutil
 import tempfile
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from oht.envs.api import Steps
+from oht.envs.api import Steps, cores
 from oht.envs.tasks import Task
 from oht.errors import UserError
 
@@ -44,7 +43,7 @@ class EnvPool:
         self.action, self.spaces = box.shape[0], (self._envs.observation_space, box)
 
     def reset(self, seeds: Sequence[int]) -> np.ndarray:
-        threads = min(len(seeds), os.cpu_count() or 1)
+        threads = min(len(seeds), cores())
         self._envs = self._make(num_envs=len(seeds), num_threads=threads, seed=list(seeds), **self._options)
         return self._flat(self._envs.reset()[0])
 

@@ -1,6 +1,5 @@
 """M policies in, M whole episodes out: EnvPool where it can, other Gymnasium envs here, in workers or on Ray."""
 
-import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from oht.envs.api import Act, Backend, EnvError, Episode, Pool
+from oht.envs.api import Act, Backend, EnvError, Episode, Pool, cores
 from oht.envs.delay import pay_late
 from oht.envs.gym import InProcess, Maker, flat, maker, scaled
 from oht.envs.tasks import Task, find, named, require
@@ -31,8 +30,8 @@ def open_pool(
 
     `task` is a name (see `oht.envs.tasks`) or a callable that makes an env. An episode is cut after the env's own limit
     or after `max_episode` steps, whichever comes first. `workers` is the number of processes for envs that EnvPool does
-    not have: 0 steps them in this process, as is done with callables that cannot be pickled; None: one for each core if
-    their steps are known to be slow. `kind` "ray" has them stepped by Ray actors instead of processes.
+    not have: 0 steps them in this process, as is done with callables that cannot be pickled; None: one for each of
+    several cores if their steps are known to be slow. `kind` "ray" has them stepped by Ray actors instead of processes.
     """
     if size < 1 or max_episode < 1 or delay < 0 or (workers or 0) < 0:
         raise UserError("a pool needs size >= 1, max_episode >= 1, delay >= 0 and workers >= 0.")
@@ -57,7 +56,7 @@ def _envpool(task: Task, make: Maker | None, size: int, workers: int | None) -> 
 def _gymnasium(task: Task, make: Maker | None, size: int, workers: int | None) -> Backend:
     """Slow envs in as many processes as there are cores, others in this one, unless the number is given."""
     if workers is None:
-        workers = min(size, os.cpu_count() or 1) if task.slow and size > 1 else 0
+        workers = min(size, cores()) if task.slow and size > 1 and cores() > 1 else 0
     make = make or maker(task)
     if workers and (sent := portable(make)):
         return Workers(task.id, sent, size, min(workers, size), _greets(task))

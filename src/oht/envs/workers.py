@@ -4,6 +4,7 @@ A worker answers every message with a result or with the sentence of an error, a
 process of this machine, or a Ray actor (see `oht.envs.ray`).
 """
 
+import os
 import pickle
 import signal
 import subprocess
@@ -87,7 +88,7 @@ class Workers:
     ):
         self._name, self._start = name, start
         shares = [len(range(size)[i::workers]) for i in range(workers)]
-        self._first: list[Message] = [(name, make, share, greets, sys.path) for share in shares]
+        self._first: list[Message] = [(name, make, share, greets, python_path()) for share in shares]
         self._told: list[list[Message]] = [[] for _ in shares]  # in this rollout, for each worker
         self._last_obs = [np.empty(0, np.float32) for _ in shares]
         self._replaced = False
@@ -177,6 +178,16 @@ def portable(make: Maker) -> bytes | None:
         return None
 
 
+def python_path() -> list[str]:
+    """Where this process finds modules, for another one that may stand in another folder."""
+    return [os.path.abspath(place) for place in sys.path]
+
+
+def adopt_path(path: list[str]) -> None:
+    """Finds what the parent finds, and what only this machine has."""
+    sys.path[:] = [*path, *(place for place in sys.path if place not in path)]
+
+
 def serve(link: Connection) -> None:
     """A worker's life."""
     envs: InProcess | None = None
@@ -185,7 +196,8 @@ def serve(link: Connection) -> None:
             message = link.recv()
             try:
                 if envs is None:
-                    name, make, size, greets, sys.path[:] = message
+                    name, make, size, greets, path = message
+                    adopt_path(path)
                     envs = InProcess(name, pickle.loads(make), size, greets)
                     answer = envs.obs, envs.action, envs.spaces
                 else:
