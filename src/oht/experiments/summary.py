@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations, permutations
@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import rich.table
 from rich.console import Console
 from rich.text import Text
 
@@ -19,7 +18,7 @@ from oht.errors import UserError
 from oht.experiments import results, scores
 from oht.experiments.results import Pair, Results
 from oht.experiments.scores import Scores
-from oht.experiments.tables import FEWEST_SEEDS, Cell, Score, Table, counted, summary
+from oht.experiments.tables import FEWEST_SEEDS, WORDS, Cell, Score, Table, counted, summary
 
 THRESHOLDS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 COLUMNS: Sequence[str] = (
@@ -62,9 +61,8 @@ class Summary:
     notes: Sequence[str]
 
     def seeds(self, label: str) -> str:
-        """3, or 1-3 if tasks have different numbers of them."""
-        sizes = sorted(len(self.returns[task, label]) for task in self.tasks)
-        return str(sizes[0]) if sizes[0] == sizes[-1] else f"{sizes[0]}-{sizes[-1]}"
+        """How many the normalised scores have."""
+        return _range(len(self.returns[task, label]) for task in self.scaled)
 
 
 def summarise(found: Results, at: int | None = None) -> Summary:
@@ -160,22 +158,23 @@ def _overall(told: Summary) -> Table:
     for label in told.labels:
         numbers = told.statistics[label]
         shown: list[Cell] = [Score(numbers[name].value, digits=3) for name in ("mean", "median", "best_ratio", "iqm")]
-        rows.append([label, *shown, _interval(numbers["iqm"], 3), told.seeds(label)])
+        rows.append([label, told.seeds(label), *shown, _interval(numbers["iqm"], 3)])
     note = (
         "0 is a random policy, 1 a high performing one. Best ratio: the share of tasks where the method is best, "
         "ties shared. IQM: the mean of the middle half of all runs; its interval by stratified bootstrap over seeds."
     )
     title = f"Normalised scores at {told.steps:,} env steps, {counted(len(told.scaled), 'task')}"
-    header = ["method", "mean", "median", "best ratio", "IQM", "95 % interval", "seeds"]
-    return Table(title, header, rows, [note], words=1)
+    header = ["method", "seeds", "mean", "median", "best ratio", "IQM", "95 % interval"]
+    return Table(title, header, rows, [note])
 
 
 def _profiles(told: Summary) -> Table:
     rows: list[list[Cell]] = [
-        [label, *(Score(share.value, digits=2) for share in told.profiles[label])] for label in told.labels
+        [label, told.seeds(label), *(Score(share.value, digits=2) for share in told.profiles[label])]
+        for label in told.labels
     ]
-    header = ["method", *(f"> {threshold:g}" for threshold in THRESHOLDS)]
-    return Table("Performance profile", header, rows, ["The share of runs with a higher normalised score."], words=1)
+    header = ["method", "seeds", *(f"> {threshold:g}" for threshold in THRESHOLDS)]
+    return Table("Performance profile", header, rows, ["The share of runs with a higher normalised score."])
 
 
 def _improvements(told: Summary) -> Table:
@@ -207,9 +206,15 @@ def _by_task(told: Summary) -> Table:
         returns = {label: told.returns[task, label] for label in told.labels if (task, label) in told.returns}
         digits = 0 if max(abs(np.mean(values)) for values in returns.values()) >= 100 else 2
         cells = [summary(returns[label], digits) if label in returns else "-" for label in told.labels]
-        rows.append([task, *cells])
+        rows.append([task, _range(map(len, returns.values())), *cells])
     note = f"Mean ± standard deviation over seeds of the test nearest to {told.steps:,} env steps."
-    return Table("Returns", ["task", *told.labels], rows, [note], words=1)
+    return Table("Returns", ["task", "seeds", *told.labels], rows, [note])
+
+
+def _range(numbers: Iterable[int]) -> str:
+    """3, or 1-3 where they differ."""
+    least, *_, most = sorted([*numbers] * 2)
+    return str(least) if least == most else f"{least}-{most}"
 
 
 def _interval(estimate: Estimate, digits: int) -> str:
@@ -265,32 +270,34 @@ def show(told: Summary, console: Console) -> None:
 
 
 def _show(table: Table, console: Console) -> None:
-    """As wide as the terminal: columns that find no room go below."""
+    """As wide as the terminal: columns that find no room beside the others go below them; nothing is cut."""
     cells = [list(map(str, row)) for row in (table.header, *table.rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     console.print(Text(table.title, "bold"))
-    blocks = _blocks([max(map(len, column)) for column in zip(*cells, strict=True)], table.words, console.width)
-    for number, block in enumerate(blocks):
+    for number, block in enumerate(_blocks(widths, console.width)):
         if number:
             console.print()
-        grid = rich.table.Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False)
-        for column in block:
-            grid.add_column(cells[0][column], justify="left" if column < table.words else "right", no_wrap=True)
-        for row in cells[1:]:
-            grid.add_row(*(Text(row[column]) for column in block))
-        console.print(grid)
+        for row in cells:
+            aligned = (f"{row[c]:{'<' if c < WORDS else '>'}{widths[c]}}" for c in block)
+            line = Text((" " * GAP).join(aligned).rstrip(), "bold" if row is cells[0] else "")
+            console.print(line, overflow="ignore", no_wrap=True, crop=False)
     for note in table.notes:
         console.print(Text(note, "dim"))
     console.print()
 
 
-def _blocks(widths: Sequence[int], words: int, room: int) -> Iterator[list[int]]:
+def _blocks(widths: Sequence[int], room: int) -> Iterator[list[int]]:
     """The columns of each block: the words, which every block repeats, and as many others as fit beside them."""
-    head = list(range(words))
-    block, used = head, sum(widths[:words])
-    for column in range(words, len(widths)):
-        used += GAP + widths[column]
-        if used > room and len(block) > words:
+    words = list(range(WORDS))
+    block = words
+    for column in range(WORDS, len(widths)):
+        wider = [*block, column]
+        if block != words and _width(widths, wider) > room:
             yield block
-            block, used = head, sum(widths[:words]) + GAP + widths[column]
-        block = [*block, column]
+            wider = [*words, column]
+        block = wider
     yield block
+
+
+def _width(widths: Sequence[int], block: Sequence[int]) -> int:
+    return sum(widths[column] + GAP for column in block) - GAP
