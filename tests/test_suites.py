@@ -1,10 +1,13 @@
 """Suites: the paper's figures and tables as data, users' own files, and the line of every kind of mistake."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from oht import config
 from oht.envs.tasks import TASKS
@@ -204,6 +207,7 @@ MISTAKES = {
     "tasks": (changed(SHORT, '["Pendulum-v1", "dm/walker-run@delay5"]', '"Pendulum-v1"'), 2, "must be a list"),
     "task twice": (changed(ROWS, '"dm/walker-walk"', '"dm/walker-run"'), 22, "'dm/walker-run' is listed twice"),
     "no tasks": (changed(ROWS, 'tasks = ["Pendulum-v1"]', ""), 16, "there are no tasks"),
+    "no folder": (changed(SHORT, '"Pendulum-v1"', '"../x"'), 2, "'../x' cannot name a folder"),
     "tasks at two places": (changed(ROWS, "steps", 'tasks = ["Pendulum-v1"]\nsteps'), 4, "not both"),
     "rows": ("steps = 3\nrows = 3\n", 2, "must be tables"),
     "folder": (changed(SHORT, '"Pendulum-v1"', '"dm-walker:run@delay5"'), 2, "would share a folder"),
@@ -258,8 +262,28 @@ def test_mistakes_without_a_line(tmp_path):
     with pytest.raises(UserError, match=f"{path}: there is no budget"):
         suites.load(path)
     path.write_bytes(b"\xff")
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match="not a text in UTF-8"):
         suites.load(path)
+
+
+LINES = (SHORT + ROWS).splitlines()
+SOUP = st.lists(st.one_of(st.sampled_from(LINES), st.sampled_from(LINES).map(lambda line: line[::-1])), max_size=12)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(SOUP, st.sampled_from([SHORT, ROWS]), st.integers(0, 30))
+def test_any_file_is_a_suite_or_refused_with_its_line(tmp_path, soup, text, where):
+    """Lines in any order, at any place of a good file."""
+    lines = text.splitlines()
+    path = written(tmp_path / "file.toml", "\n".join([*lines[:where], *soup, *lines[where:]]))
+    refusal = ""
+    try:
+        suite = suites.load(path)
+        suites.save(suite, tmp_path / "again.toml")
+        assert suites.load(tmp_path / "again.toml") == suite
+    except UserError as error:
+        refusal = str(error)
+    assert not refusal or re.match(rf"{path}(, line \d+)?: \w", refusal)
 
 
 def test_suites_are_read_without_jax():

@@ -3,6 +3,7 @@
 import csv
 import io
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -281,6 +282,17 @@ def test_a_run_that_is_further_than_wanted_is_tested_where_it_is(tmp_path):
     assert not finished(path, 50)
     assert work(rarely, path, 50)
     assert tables(path) == expected
+
+
+def test_a_run_without_its_checkpoints_is_never_overwritten(tmp_path, whole):
+    """Who removes them to have room keeps the tables."""
+    path = tmp_path / "run"
+    shutil.copytree(whole, path)
+    shutil.rmtree(path / "checkpoint")
+    assert finished(path, 60)
+    with pytest.raises(UserError, match="has tests but no checkpoint to go on from; move it away"):
+        work(ONE, path, 80)
+    assert tables(path) == tables(whole)
 
 
 def test_a_folder_that_is_still_being_written(tmp_path, monkeypatch):

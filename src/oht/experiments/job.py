@@ -31,6 +31,8 @@ def work(job: Job, path: Path, steps: int, reporter: Reporter | None = None) -> 
     reporter = reporter or Reporter()
     reached = saved_steps(path)
     if reached is None:
+        if last_row(path / "evals.csv"):
+            raise UserError(f"{path} has tests but no checkpoint to go on from; move it away to train it anew.")
         (path / f"{runs.FACTS}.part").unlink(missing_ok=True)  # of a run that was killed while it was described
         begun = (path / runs.FACTS).exists()
         where = {"out": path, "overwrite": begun, "progress": reporter}
@@ -42,8 +44,9 @@ def work(job: Job, path: Path, steps: int, reporter: Reporter | None = None) -> 
 
 
 def finished(path: Path, steps: int) -> bool:
-    """Whether a run has so many steps, is saved there, and was tested after them."""
-    return (saved_steps(path) or 0) >= steps and (last_row(path / "evals.csv") or {}).get("env_steps", 0) >= steps
+    """Whether a run has so many steps, is saved there (unless its checkpoints were removed), and was tested there."""
+    tested, saved = (last_row(path / "evals.csv") or {}).get("env_steps", 0), saved_steps(path)
+    return tested >= steps and (saved is None or saved >= steps)
 
 
 def saved_steps(path: Path) -> int | None:

@@ -138,8 +138,10 @@ def load(source: str | Path, *, runnable: bool = False) -> Suite:
         text = path.read_text("utf-8")
     except FileNotFoundError:
         raise UserError(f"the suite {path} does not exist; built-in: {', '.join(names())}.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"the suite {path} cannot be read: {error}.") from None
+    except OSError as error:
+        raise UserError(f"the suite {path} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise UserError(f"the suite {path} cannot be read: it is not a text in UTF-8.") from None
     try:
         suite = _suite(path.stem, _parsed(text))
         if runnable:
@@ -338,7 +340,7 @@ def _tasks(value: Any, place: Sequence[str | int]) -> tuple[str, ...]:
     for index, task in enumerate(value):
         if task in value[:index]:
             raise Mistake(f"the task {task!r} is listed twice.", place, task)
-        if slug(task).startswith("."):
+        if slug(task).startswith(".") or not task.isprintable():
             raise Mistake(f"the task {task!r} cannot name a folder.", place, task)
     return tuple(value)
 
