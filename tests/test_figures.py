@@ -270,6 +270,7 @@ def test_the_same_runs_give_the_same_files(walker):
     before = [file.read_bytes() for file in files]
     assert before[0].startswith(b"\x89PNG")
     assert before[1].startswith(b"%PDF")
+    assert b"CreationDate" not in before[1]
     figures.make(asked, walker, out)
     assert [file.read_bytes() for file in files] == before
     assert sorted(out.iterdir()) == sorted(files)
