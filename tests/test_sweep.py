@@ -319,6 +319,46 @@ def test_a_folder_that_is_still_being_written(tmp_path, monkeypatch):
     thread.join()
 
 
+# The command line
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("figure11", "unknown suite 'figure11'; did you mean 'figure1'?"),
+        ("nowhere.toml", "the suite nowhere.toml does not exist"),
+        ("figure1 --tasks dm/walker-rum", "unknown task 'dm/walker-rum'; did you mean 'dm/walker-run'?"),
+        ("figure1 --methods n1,n4", "unknown method 'n4'"),
+        ("figure1 --steps many", "steps is 'many', but must be a whole number."),
+        ("figure1 --steps 5e3", "n1: start_steps 10000 must be below steps 5000"),
+        ("figure1 --seeds 0", "seeds is 0, but must be from 1 to 10000."),
+        ("figure1 --jobs 0", "jobs is 0, but must be from 1 to 1000."),
+        ("figure1 --jobs x", "jobs is 'x', but must be a whole number."),
+        ("figure1 --set n_step", "--set 'n_step' is not NAME=VALUE; for example --set batch_size=256."),
+        ("figure1 --set seed=3", "seed is no setting of a method: `seeds` says how many there are."),
+        ("figure1 --set hiden=8", "n1: unknown setting 'hiden'; did you mean 'hidden'?"),
+        ("figure1 --engine rey", "invalid choice: 'rey'"),
+        ("figure1 --cpus 2", "--cpus is not for the local engine"),
+        ("figure1 --engine ray --jobs 2", "--jobs is not for the ray engine"),
+    ],
+)
+def test_mistakes_are_one_sentence_and_leave_nothing(tmp_path, monkeypatch, capsys, line, sentence):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["sweep", *line.split()]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("oht: ")
+    assert len(told.splitlines()) == 1
+    assert sentence in told
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_list_of_suites(capsys):
+    assert cli.main(["suites"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["suite", *suites.names()]
+    assert lines[1].split() == ["figure1", "13", "n1", "n2", "n3", "n5", "oht-nstep", "3", "10,000,000"]
+
+
 # Processes of this machine
 
 

@@ -35,17 +35,18 @@ def sweep(
     seeds: int | None = None,
 ) -> int:
     """Trains what is missing. The exit code: 0 all done, 1 some failed, 130 stopped by a signal."""
-    suite = suite.with_budget(steps, seeds)
-    suites.check(suite)
-    if (root / runs.FACTS).exists():
-        raise UserError(f"{root} is a run folder; choose another --out for the sweep.")
-    with runs.refused(root):
-        root.mkdir(parents=True, exist_ok=True)
-    with runs.locked(root):
-        suites.save(joined(suite, root), root / SUITE)
-        items = plan(suite, root)
-        with interruption() as interrupted, contextlib.closing(engine), Overview(console, items, suite.steps) as view:
-            _work_off(items, suite.steps, engine, view, interrupted)
+    with contextlib.closing(engine):
+        suite = suite.with_budget(steps, seeds)
+        suites.check(suite)
+        if (root / runs.FACTS).exists():
+            raise UserError(f"{root} is a run folder; choose another --out for the sweep.")
+        with runs.refused(root):
+            root.mkdir(parents=True, exist_ok=True)
+        with runs.locked(root):
+            suites.save(joined(suite, root), root / SUITE)
+            items = plan(suite, root)
+            with interruption() as interrupted, Overview(console, items, suite.steps) as view:
+                _work_off(items, suite.steps, engine, view, interrupted)
     states = {item.state for item in items}
     return 130 if states & {"waiting", "stopped"} else 1 if "failed" in states else 0
 
