@@ -244,7 +244,7 @@ def test_all_tables_are_printed(sweep, capsys):
         "dm/walker-run 3 300 ± 100 500 ± 100",
         "gym/ant@delay5 3 2972 ± 0 1762 ± 606",
     ]
-    assert text.endswith("env steps.\n\n")  # nothing to complain of
+    assert text.endswith("of the test nearest to that step.\n\n")  # nothing to complain of
 
 
 def test_scores_at_another_step(sweep, capsys):
@@ -273,7 +273,9 @@ def test_a_single_seed_has_no_interval_and_no_deviation(sweep, capsys):
 
 def test_runs_left_out_by_the_given_step_are_said(sweep, capsys):
     write(sweep, "dm/walker-run", "td3", 0, 777, steps=800)
+    assert "All are compared at 800 steps" in printed(capsys, str(sweep))
     text = " ".join(printed(capsys, str(sweep), "--at", "1000").split())
+    assert "All are compared" not in text
     assert "td3: 1 run left out, having no test near 1,000 steps: dm/walker-run (s0)." in text
     assert "dm/walker-run 2-3 350 ± 71 500 ± 100" in text
 
@@ -292,7 +294,7 @@ def test_nothing_in_common_still_gives_the_returns(sweep, capsys):
         for path in sweep.glob(f"{gone}/*/evals.csv"):
             path.unlink()
     text = printed(capsys, str(sweep))
-    assert text.startswith("Returns\n")
+    assert text.startswith("Returns at 1,000 env steps\n")
     assert lines(text, "Returns")[2] == "gym/ant@delay5 3 2972 ± 0 -"
 
 
@@ -331,7 +333,7 @@ def test_the_tables_as_markdown(sweep, tmp_path, capsys):
         "# Normalised scores at 1,000 env steps, 2 tasks",
         "# Performance profile",
         "# Probability of improvement",
-        "# Returns",
+        "# Returns at 1,000 env steps",
         "# Notes",
     ]
     assert "| dm/walker-run | 2-3 | 250 ± 71 | 500 ± 100 |" in text
@@ -349,7 +351,7 @@ def test_tables_fit_the_terminal_and_are_never_cut(width):
     summary.show(told, console)
     text = console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
     assert max(map(len, text.splitlines())) <= max(width, len("bullet/half-cheetah@delay5  seeds  123456 ± 0"))
-    returns = text.split("Returns\n")[1]
+    returns = text.split("Returns at ")[1]
     assert returns.count("123456 ± 0") == 18
     assert all(f" {label}" in returns for label in labels)
     assert "…" not in text

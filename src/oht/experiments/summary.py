@@ -16,7 +16,7 @@ from rich.text import Text
 from oht import runs
 from oht.errors import UserError
 from oht.experiments import results, scores
-from oht.experiments.results import Pair, Results
+from oht.experiments.results import MOST_TOLD, Pair, Results
 from oht.experiments.scores import Scores
 from oht.experiments.tables import FEWEST_SEEDS, WORDS, Cell, Score, Table, counted, summary
 
@@ -34,7 +34,6 @@ COLUMNS: Sequence[str] = (
     "std",
     "seeds",
 )
-MOST_TOLD = 4  # tasks that a note names
 GAP = 2  # blanks between columns
 
 
@@ -67,6 +66,7 @@ class Summary:
 
 def summarise(found: Results, at: int | None = None) -> Summary:
     """All statistics at `at` env steps, by default at the largest number that all runs have."""
+    held_back = _held_back(found) if at is None else []
     at = found.reached if at is None else at
     returns = results.table(found, at)
     labels = [label for label in found.labels if any(label == other for _, other in returns)]
@@ -83,7 +83,12 @@ def summarise(found: Results, at: int | None = None) -> Summary:
         statistics=_statistics(normal) if scaled else {},
         profiles={label: _profile(method) for label, method in normal.items()} if scaled else {},
         improvements={(x, y): _improvement(raw[x], raw[y]) for x, y in combinations(labels, 2)} if tasks else {},
-        notes=[*found.notes, *results.left_out(found, at), *_warnings(found, returns, labels, tasks, scaled)],
+        notes=[
+            *found.notes,
+            *held_back,
+            *results.left_out(found, at),
+            *_warnings(found, returns, labels, tasks, scaled),
+        ],
     )
 
 
@@ -115,6 +120,13 @@ def _estimates(statistic: Callable[..., np.ndarray], *methods: Scores) -> list[E
         return [Estimate(value) for value in values]
     low, high = (np.atleast_1d(end).tolist() for end in scores.stratified_bootstrap(statistic, *methods))
     return [Estimate(*numbers) for numbers in zip(values, low, high, strict=True)]
+
+
+def _held_back(found: Results) -> list[str]:
+    if not found.steps or found.reached == found.steps:
+        return []
+    most = f"{found.reached:,} steps, the most that every tested run has"
+    return [f"All are compared at {most}; --at looks further, without the shorter runs."]
 
 
 def _warnings(
@@ -207,8 +219,8 @@ def _by_task(told: Summary) -> Table:
         digits = 0 if max(abs(np.mean(values)) for values in returns.values()) >= 100 else 2
         cells = [summary(returns[label], digits) if label in returns else "-" for label in told.labels]
         rows.append([task, _range(map(len, returns.values())), *cells])
-    note = f"Mean ± standard deviation over seeds of the test nearest to {told.steps:,} env steps."
-    return Table("Returns", ["task", "seeds", *told.labels], rows, [note])
+    note = "Mean ± standard deviation over seeds, of the test nearest to that step."
+    return Table(f"Returns at {told.steps:,} env steps", ["task", "seeds", *told.labels], rows, [note])
 
 
 def _range(numbers: Iterable[int]) -> str:
