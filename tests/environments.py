@@ -194,3 +194,26 @@ class WrongShape(Probe):
 
     def observe(self) -> Any:
         return np.zeros(2, np.float32)
+
+
+class HiddenCredit(Probe):
+    """Shows x from U(-1, 1) once; the first action decides the reward of the third step: 1 - 3 (a - x)^2. Best: x.
+
+    Neither is seen again, so a target that bootstraps from a later step knows nothing of them: only n_step 3 can learn.
+    """
+
+    observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+    def __init__(self):
+        super().__init__(length=3)
+        self.x = self.first = 0.0
+
+    def observe(self) -> Any:
+        if self.time == 0:
+            self.x = self.np_random.uniform(-1, 1)
+        return np.array([self.time / self.length, 0.0 if self.time else self.x], np.float32)
+
+    def reward(self, action: np.ndarray) -> float:
+        if self.time == 0:
+            self.first = float(action[0])
+        return 1.0 - 3.0 * (self.first - self.x) ** 2 if self.time == 2 else 0.0

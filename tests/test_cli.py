@@ -259,6 +259,15 @@ def test_train_eval_plot_and_go_on(capsys):
     assert "cannot be read as a table of numbers" in refused(capsys, "plot", "again")
 
 
+def test_tied_hyper_parameters_from_flag_to_plot(capsys):
+    tied = ["--method", "oht-lr", "--population", "4", "--tune", "actor_lr+critic_lr=log:1e-3"]
+    assert cli.main(["train", PROBE, *TINY, *tied, "--out", "tied", "--quiet"]) == 0
+    assert '"actor_lr+critic_lr" = "log:0.001:0.5"' in Path("tied/config.toml").read_text()
+    assert cli.main(["train", "--config", "tied/config.toml", "--out", "again", "--quiet"]) == 0
+    assert Path("again/schedule.csv").read_text() == Path("tied/schedule.csv").read_text()
+    assert cli.main(["plot", "tied"]) == 0
+
+
 @pytest.mark.parametrize("quiet", [True, False])
 def test_ctrl_c_stops_after_the_iteration_and_says_how_to_go_on(quiet, tmp_path):
     words = [*TINY[:-1], *(["--quiet"] if quiet else []), "--out", "run", "--steps", "1e6", "--replay-size", "2000"]

@@ -126,6 +126,30 @@ def test_encode_and_decode_by_hand():
     assert list(space.choices) == ["n_step"]
 
 
+def test_tied_hyper_parameters_share_one_value():
+    space = Space({"actor_lr+critic_lr": LogFloat(1e-3, 0.5), "gamma": Float(0.99, 0.01)}, HYPER)
+    assert space.names == ("actor_lr", "critic_lr", "gamma")
+    np.testing.assert_allclose(space.mu, [-3.0, 0.99])
+    decoded = space.decode(np.array([[-2.0, 0.95], [-9.0, 0.97]]))
+    np.testing.assert_allclose(decoded["actor_lr"], [1e-2, 1e-6])  # the usual bounds of a learning rate
+    np.testing.assert_array_equal(decoded["actor_lr"], decoded["critic_lr"])
+    assert space.extremes()[0] == {"actor_lr": 1e-6, "critic_lr": 1e-6, "gamma": 0.9}
+
+
+@pytest.mark.parametrize(
+    ("tune", "sentence"),
+    [
+        ({"actor_lr+crtic_lr": LogFloat(1e-3)}, "no hyper-parameter 'crtic_lr'"),
+        ({"actor_lr+critic_lr": LogFloat(1e-3), "actor_lr": LogFloat(1e-3)}, "actor_lr is tuned twice"),
+        ({"actor_lr+critic_lr": Choice(1e-3, 1e-4)}, "cannot be tied"),
+        ({"noise+n_step": Int(3, 1, 1, 5)}, "cannot be tied"),
+    ],
+)
+def test_what_cannot_be_tied(tune, sentence):
+    with pytest.raises(UserError, match=sentence):
+        Space(tune, HYPER)
+
+
 def test_bounds_that_are_not_given():
     tune = {
         "actor_lr": LogFloat(1e-3),  # usual for its name

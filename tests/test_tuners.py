@@ -22,6 +22,7 @@ CASES = {
     "oht-lr": ("oht-lr", {}, None),
     "oht-lr, es": ("oht-lr", {"search": "es", "episodes": 2, "explore": False}, None),
     "oht-lr, persist": ("oht-lr", {"members": "persist", "population": 5}, None),
+    "oht-lr, tied": ("oht-lr", {}, {"actor_lr+critic_lr": LogFloat(1e-3)}),
     "oht, mixed": ("oht", {}, MIXED),
     "oht, arms": ("oht", {}, {"n_step": Choice(1, 2)}),
     "oht, many combinations": ("oht", {}, {"n_step": Choice(1, 2, 3), "gamma": Choice(0.9, 0.98, 0.99)}),
@@ -271,6 +272,16 @@ def test_learning_rates_move_to_what_pays(search):
     assert rows[-1]["critic_lr/mu"] == pytest.approx(np.log10(rows[-1]["champion/critic_lr"]))
     assert rows[0]["actor_lr/sigma"] == 0.5
     assert (rows[-1]["actor_lr/sigma"] < 0.1) == (search == "cem")
+
+
+def test_tied_learning_rates_move_together():
+    tuner = build("oht-lr", {}, {"actor_lr+critic_lr": LogFloat(1e-5, 1.0)})
+    _, _, proposal, rows = run(tuner, 5, by_value("critic_lr", np.log10))
+    np.testing.assert_array_equal(proposal.hyper["actor_lr"], proposal.hyper["critic_lr"])
+    assert rows[-1]["actor_lr+critic_lr/mu"] > -4
+    assert rows[-1]["champion/actor_lr"] == pytest.approx(10 ** rows[-1]["actor_lr+critic_lr/mu"])
+    with pytest.raises(UserError, match="each hyper-parameter by itself"):
+        build("pbt", {}, {"actor_lr+critic_lr": LogFloat(1e-3)})
 
 
 def test_discrete_and_continuous_together():

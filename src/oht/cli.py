@@ -114,7 +114,8 @@ SPACES = """spaces for --tune:
   n_step=1,2,3                  one of these
   actor_lr=log:1e-3:0.5         by its logarithm: start, deviation in decades
   gamma=float:0.99:0.01:0.9:1   as it is: start, deviation, lowest, highest
-  n_step=int:3:1:1:10           whole numbers, likewise"""
+  n_step=int:3:1:1:10           whole numbers, likewise
+  actor_lr+critic_lr=log:1e-3   one value for both"""
 
 
 def _train(options: argparse.Namespace) -> int:

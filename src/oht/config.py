@@ -80,7 +80,7 @@ def resolve(
     algorithm = algorithm or agents.factory(run.algo)
     own = {name: default for name, default in agents.options_of(algorithm).items() if name in OPTIONS}
     tune = tuners.tuned(method, tune)
-    if "alpha" in tune and "alpha" in own:
+    if "alpha" in own and any("alpha" in spaces.tied(name) for name in tune):
         given.setdefault("alpha", 0.2)  # to tune the temperature it must not be learned
 
     options = {n: settings.convert(n, given.pop(n, default), OPTIONS[n][0]) for n, default in own.items()}
@@ -103,7 +103,7 @@ def resolve(
 def _check_tune(tune: Mapping[str, spaces.Dimension], defaults: Mapping[str, float]) -> None:
     """Refuses names that the algorithm does not have and values that they cannot take."""
     low, high = spaces.Space(tune, defaults).extremes()
-    for name in tune:
+    for name in low:
         if knob := KNOBS.get(name):
             settings.within(f"the space of {name}: its lowest value", low[name], knob.low, knob.high)
             settings.within(f"the space of {name}: its highest value", high[name], knob.low, knob.high)
@@ -180,8 +180,12 @@ def to_toml(config: Config) -> str:
     flat = {**asdict(config.run), **config.options, **config.hyper, **asdict(config.tuner)}
     lines = [f"{name} = {_toml(value)}" for name, value in flat.items() if value is not None]
     if config.tune:
-        lines += ["", "[tune]", *(f"{name} = {_toml(spaces.format(dim))}" for name, dim in config.tune.items())]
+        lines += ["", "[tune]", *(f"{_key(name)} = {_toml(spaces.format(dim))}" for name, dim in config.tune.items())]
     return "\n".join(lines) + "\n"
+
+
+def _key(name: str) -> str:
+    return name if name.isidentifier() else json.dumps(name)
 
 
 def _toml(value: Any) -> str:

@@ -115,17 +115,27 @@ _DECADES = 3  # either side of init, for a LogFloat of any other name
 
 
 class Space:
-    """Named dimensions, all bounded: the discrete ones, and the continuous ones side by side in encoded space."""
+    """Named dimensions, all bounded: the discrete ones, and the continuous ones side by side in encoded space.
+
+    A continuous dimension may be that of several hyper-parameters at once, `actor_lr+critic_lr`: they share its value.
+    """
 
     def __init__(self, tune: Mapping[str, Dimension], hyper: Mapping[str, float]):
         """`hyper` holds every hyper-parameter that the algorithm has: only these can be tuned."""
-        for name in tune:
+        self.names = tuple(part for name in tune for part in tied(name))  # of the hyper-parameters
+        for name in self.names:
             if name not in hyper:
                 raise UserError(f"there is no hyper-parameter {name!r} to tune; known: {', '.join(sorted(hyper))}.")
-        dimensions = {name: bounded(name, dim) for name, dim in tune.items()}
+            if self.names.count(name) > 1:
+                raise UserError(f"{name} is tuned twice; name it in one space only.")
+        for name, dim in tune.items():
+            if len(tied(name)) > 1 and (isinstance(dim, Choice) or "n_step" in tied(name)):
+                raise UserError(
+                    f"{name} cannot be tied: only hyper-parameters of a log, float or int space can, not n_step."
+                )
+        dimensions = {name: bounded(tied(name)[0], dim) for name, dim in tune.items()}
         self.choices = {name: dim for name, dim in dimensions.items() if isinstance(dim, Choice)}
         self.continuous = {name: dim for name, dim in dimensions.items() if not isinstance(dim, Choice)}
-        self.names = tuple(dimensions)
 
     @property
     def mu(self) -> np.ndarray:
@@ -144,9 +154,9 @@ class Space:
         return low, high
 
     def extremes(self) -> tuple[dict[str, float], dict[str, float]]:
-        """The lowest and the highest value of every dimension."""
+        """The lowest and the highest value of every hyper-parameter."""
         ends = {name: (min(dim.values), max(dim.values)) for name, dim in self.choices.items()}
-        ends |= {name: _limits(dim) for name, dim in self.continuous.items()}
+        ends |= {part: _limits(dim) for name, dim in self.continuous.items() for part in tied(name)}
         return {name: low for name, (low, _) in ends.items()}, {name: high for name, (_, high) in ends.items()}
 
     def encode(self, values: Mapping[str, float]) -> np.ndarray:
@@ -154,11 +164,17 @@ class Space:
         return np.array([dim.encode(values[name]) for name, dim in self.continuous.items()], np.float64)
 
     def decode(self, points: np.ndarray) -> dict[str, np.ndarray]:
-        """The values at points (..., D), first clipped to the bounds."""
+        """The values of the hyper-parameters at points (..., D), first clipped to the bounds."""
         return {
-            name: np.clip(dim.decode(points[..., index]), *_limits(dim))
+            part: np.clip(dim.decode(points[..., index]), *_limits(dim))
             for index, (name, dim) in enumerate(self.continuous.items())
+            for part in tied(name)
         }
+
+
+def tied(name: str) -> list[str]:
+    """The hyper-parameters of a dimension: `actor_lr+critic_lr` has two, any other name one."""
+    return [part.strip() for part in name.split("+")]
 
 
 def bounded(name: str, dim: Dimension) -> Dimension:

@@ -29,7 +29,7 @@ def plot_run(run: Path, out: Path) -> Path:
         if table and not set(columns) <= set(table):
             raise UserError(f"the tables of {run} lack some of the columns {', '.join(columns)}.")
     logarithmic = log_scaled(run / "config.toml")
-    tuned = [name for name in names(schedule) if f"{name}/mu" in schedule or discrete_values(schedule, name)]
+    tuned = names(schedule)
     figure, axes = plt.subplots(
         1 + len(tuned), 1, figsize=(8, 3.2 + 2.2 * len(tuned)), sharex=True, squeeze=False, layout="constrained"
     )
@@ -73,8 +73,8 @@ def log_scaled(config: Path) -> set[str]:
 
 
 def names(schedule: Columns) -> list[str]:
-    """The hyper-parameters that a schedule tells of."""
-    return [column.removeprefix("champion/") for column in schedule if column.startswith("champion/")]
+    """What a schedule has a distribution of: `actor_lr`, `n_step`, or `actor_lr+critic_lr` where both share one."""
+    return list(dict.fromkeys(match[1] for column in schedule if (match := re.match(r"(.+?)/(?:mu$|p/)", column))))
 
 
 def discrete_values(schedule: Columns, name: str) -> list[str]:
@@ -85,7 +85,8 @@ def samples(schedule: Columns, name: str) -> tuple[np.ndarray, np.ndarray, np.nd
     """(env steps, value, return) of all that was played."""
     numbers = sorted({int(m[1]) for c in schedule if (m := re.fullmatch(r"sample/(\d+)/return", c))})
     steps = np.concatenate([schedule["env_steps"] for _ in numbers])
-    values = np.concatenate([schedule[f"sample/{i}/{name}"] for i in numbers])
+    first = name.split("+")[0]  # hyper-parameters that share a distribution have the same value
+    values = np.concatenate([schedule[f"sample/{i}/{first}"] for i in numbers])
     return steps, values, np.concatenate([schedule[f"sample/{i}/return"] for i in numbers])
 
 

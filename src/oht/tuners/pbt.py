@@ -49,6 +49,8 @@ def make(settings: Pbt, tune: Mapping[str, Dimension], base: Mapping[str, float]
     space = Space(tune, base)
     if not space.names:
         raise UserError("there is nothing to tune; name it, as in tune actor_lr=log:1e-3:0.5:3e-5:3e-3.")
+    if space.names != tuple(tune):
+        raise UserError("pbt explores each hyper-parameter by itself; name each in a space of its own, without '+'.")
     _check_bounds(space)
     number = settings.population
     ratio = 1 / number if settings.replay_ratio is None else settings.replay_ratio
