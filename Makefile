@@ -45,6 +45,7 @@ $(PEERS)/.ready: benchmarks/peers.txt
 
 bench: $(READY) $(PEERS)/.ready  ## speed, beside the peers; about ten minutes
 	$(BIN)/python benchmarks/throughput.py
+	$(BIN)/python benchmarks/baselines.py
 	$(BIN)/python benchmarks/outside_learning.py
 	$(BIN)/python benchmarks/end_to_end.py --peers $(PEERS)/bin/python
 	$(BIN)/python benchmarks/checkpoints.py

@@ -27,15 +27,21 @@ WORK = 200  # updates of all agents in one timed call
 GOAL = 0.95
 
 
-def update_operations(batch: int) -> float:
-    """Of one TD3 update (half an actor step): (a, b) x (b, c) takes 2 a b c; a backward pass is two products."""
+def step_operations(batch: int) -> tuple[float, float]:
+    """Of a critic step and of an actor step of TD3: (a, b) x (b, c) takes 2 a b c; a backward pass is two products."""
     first_critic, first_actor = SPEC.obs + SPEC.action, SPEC.obs
     critic = 2 * batch * UNITS * (first_critic + UNITS + 1)
     actor = 2 * batch * UNITS * (first_actor + UNITS + SPEC.action)
-    critic_step = 2 * (3 * critic - 2 * batch * UNITS * first_critic)  # twins; no gradient for the input
     targets = actor + 2 * critic
+    critic_step = targets + 2 * (3 * critic - 2 * batch * UNITS * first_critic)  # twins; no gradient for the input
     actor_step = 3 * actor - 2 * batch * UNITS * first_actor + 2 * critic  # through Q_1, not into its weights
-    return critic_step + targets + actor_step / 2
+    return critic_step, actor_step
+
+
+def update_operations(batch: int) -> float:
+    """Of one TD3 update: a critic step and half an actor step."""
+    critic_step, actor_step = step_operations(batch)
+    return critic_step + actor_step / 2
 
 
 def filled_replay(episodes: int = 200, length: int = 1000) -> ring.Replay:

@@ -134,20 +134,25 @@ class SharedCritic(Learner):
         def batch(key: Key) -> Batch:
             return Batch(*ring.sample(key, replay, self.batch_size, hyper["n_step"], hyper["gamma"], self.max_n))
 
-        def critic_step(i: Array, carry):
-            agent, _ = carry
+        def critic_step(i: Array, agent):
             sample_key, step_key = jax.random.split(jax.random.fold_in(key, i))
             agent, metrics = self._steps.critic(step_key, agent, batch(sample_key), hyper, 1)
             return agent._replace(target_critic=polyak(agent.target_critic, agent.critic, hyper["tau"])), metrics
 
-        def actor_step(i: Array, carry):
-            agent, _ = carry
+        def actor_step(i: Array, agent):
             agent, metrics = self._steps.actor(agent, batch(jax.random.fold_in(key, critic_calls + i)), hyper)
             return agent._replace(target_actor=polyak(agent.target_actor, agent.actor, hyper["tau"])), metrics
 
         def repeated(step, calls: Array, agent):
-            metrics = jax.eval_shape(lambda: step(0, (agent, None))[1])
-            return jax.lax.fori_loop(0, calls, step, (agent, _zeros(metrics)))
+            """The agent after so many steps, and the mean of their metrics."""
+
+            def add(i: Array, carry):
+                agent, metrics = step(i, carry[0])
+                return agent, jax.tree.map(jnp.add, carry[1], metrics)
+
+            metrics = jax.eval_shape(lambda: step(0, agent)[1])
+            agent, total = jax.lax.fori_loop(0, calls, add, (agent, _zeros(metrics)))
+            return agent, jax.tree.map(lambda t: t / jnp.maximum(calls, 1), total)
 
         agent, critic_metrics = repeated(critic_step, critic_calls, evolved.agent)
         agent, actor_metrics = repeated(actor_step, actor_calls, agent)
