@@ -7,6 +7,7 @@ the actor: each is far shorter than what a call through Ray costs (docs/cluster.
 import logging
 import os
 import secrets
+import socket
 from functools import cached_property
 from multiprocessing.connection import Client, Connection, Listener
 from typing import Any
@@ -25,22 +26,35 @@ def connect(address: str | None = None) -> Any:
     this process.
     """
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")  # reports of dead workers, of whom we tell ourselves
+    os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "3")  # where a cluster refuses us, it will do so again
     try:
         import ray
     except ImportError:
         raise UserError("Ray is not installed; it is an extra: pip install 'oht[ray]'") from None
     if ray.is_initialized():
         return ray
+    address = address or os.environ.get("RAY_ADDRESS")
     quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     try:
+        if address:
+            _check_that_someone_listens(address)
         ray.init(address or "auto", **quiet)
-    except (ConnectionError, ValueError) as error:
-        if address or os.environ.get("RAY_ADDRESS"):
-            place = address or os.environ["RAY_ADDRESS"]
-            raise UserError(f"there is no Ray cluster at {place!r}; `ray status` tells of a running one.") from error
+    except (OSError, ValueError, RuntimeError) as error:
+        if address:
+            raise UserError(
+                f"there is no Ray cluster at {address!r} that this process may join; does `ray status` see one, "
+                "and is RAY_AUTH_MODE the same here and there?"
+            ) from error
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         ray.init("local", include_dashboard=False, object_store_memory=OBJECT_STORE, **quiet)
     return ray
+
+
+def _check_that_someone_listens(address: str) -> None:
+    """Ray itself would try for many minutes."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdecimal() and "//" not in host:
+        socket.create_connection((host, int(port)), timeout=10).close()
 
 
 def actors(name: str, make: bytes, size: int, workers: int | None, greets: bool) -> Workers:
