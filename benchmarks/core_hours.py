@@ -16,16 +16,16 @@ os.environ["NPROC"] = "1"  # one thread, before JAX counts the cores
 from oht import config, training
 
 STEPS, EVAL_EVERY, EVAL_STEPS = 10_000_000, 100_000, 10 * 1000
-START, TIMED_STEPS = 300, 600
-EPISODE = 50  # short ones, so that an iteration of ten agents is short; the cost of a step is the same
+START, TIMED_STEPS = 500, 500
 
 WALKER = "dm/walker-run"
+TEN_PLAY = {"max_episode": 100}  # so that an iteration is short
 CASES: dict[str, dict[str, Any]] = {
     "static": {"task": WALKER},
     "oht-nstep": {"task": WALKER, "method": "oht-nstep", "tune": {"n_step": "1,2,3"}},
-    "oht-lr": {"task": WALKER, "method": "oht-lr"},
+    "oht-lr": {"task": WALKER, "method": "oht-lr", **TEN_PLAY},
     "meta-gradient": {"task": WALKER, "method": "meta-gradient"},
-    "cem-rl": {"task": WALKER, "method": "cem-rl"},
+    "cem-rl": {"task": WALKER, "method": "cem-rl", **TEN_PLAY},
     "sac": {"task": WALKER, "algo": "sac", "alpha": 0.2},
     **{task: {"task": task} for task in ("gym/ant", "gym/half-cheetah", "robo/ant", "bullet/ant")},
 }
@@ -49,7 +49,7 @@ class Clock:
 
 def measure(case: dict[str, Any]) -> tuple[float, float]:
     """CPU seconds per env step: of all, and of playing alone."""
-    settings = {"max_episode": EPISODE, "start_steps": START, "steps": 10**6, "workers": 0}
+    settings = {"max_episode": 500, "start_steps": START, "steps": 10**6, "workers": 0}
     setup = training.build(config.resolve({**settings, **case}))
     t = training.start(setup)
     while t.env_steps < START:
