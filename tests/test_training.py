@@ -236,7 +236,7 @@ def test_a_member_that_diverges_is_replaced_and_gets_the_worst_fitness(tmp_path)
                 assert outcome.returns[agent - 1] == -np.inf
 
     extreme = {"critic_lr": oht.LogFloat(1e3, sigma=3.0, low=1e-3, high=1e6)}
-    run = tiny(tmp_path / "run", "oht", tune=extreme, population=6, tau=1.0, progress=Notes())
+    run = tiny(tmp_path / "run", "oht", tune=extreme, population=6, at_once=6, tau=1.0, progress=Notes())
     assert Notes.sick
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(run.progress.agents))
 

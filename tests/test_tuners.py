@@ -20,7 +20,8 @@ CASES = {
     "oht-nstep": ("oht-nstep", {}, None),
     "arms, two dimensions": ("oht-nstep", {}, {"n_step": Choice(1, 2, 3), "gamma": Choice(0.98, 0.99)}),
     "oht-lr": ("oht-lr", {}, None),
-    "oht-lr, es": ("oht-lr", {"search": "es", "episodes": 2, "explore": False}, None),
+    "oht-lr, all at once": ("oht-lr", {"at_once": 10, "episodes": 2, "explore": False}, None),
+    "oht-lr, cem": ("oht-lr", {"search": "cem", "population": 4, "at_once": 2}, None),
     "oht-lr, persist": ("oht-lr", {"members": "persist", "population": 5}, None),
     "oht-lr, tied": ("oht-lr", {}, {"actor_lr+critic_lr": LogFloat(1e-3)}),
     "oht, mixed": ("oht", {}, MIXED),
@@ -237,7 +238,7 @@ def test_too_many_arms_and_no_arms():
 
 
 def test_the_main_agent_is_the_centre_and_does_not_play():
-    tuner = build("oht-lr", {}, None)
+    tuner = build("oht-lr", {"at_once": 10}, None)
     _, _, proposal, _ = run(tuner, 1, zeros)
     assert tuner.population == 11
     assert proposal.hyper["actor_lr"][0] == pytest.approx(1e-3)
@@ -247,15 +248,46 @@ def test_the_main_agent_is_the_centre_and_does_not_play():
     assert tuner.champion(KEY, tuner.init(KEY)) == 0
 
 
+def test_members_play_one_after_the_other_and_teach_when_all_have_played():
+    alone, together = build("oht-lr", {}, None), build("oht-lr", {"at_once": 10}, None)
+    assert alone.population == 2
+    pays = by_value("critic_lr", np.log10)
+    state, agents, rows, drawn = alone.init(KEY), new_agents(alone), [], []
+    for i in range(11):
+        key = KEY if i == 0 else jax.random.fold_in(KEY, i)
+        state, agents, proposal, row = turn(alone, key, state, agents, pays)
+        np.testing.assert_array_equal(proposal.ratios, [1.0, 1.0])
+        rows.append(row)
+        drawn.append(proposal.hyper["critic_lr"][1])
+    _, _, proposal, first = turn(together, KEY, together.init(KEY), new_agents(together), pays)
+    np.testing.assert_array_equal(drawn[:10], proposal.hyper["critic_lr"][1:])  # the same draws, in turns
+    told = turn(together, KEY, together.init(KEY), new_agents(together), pays)[0]
+    assert {row["critic_lr/mu"] for row in rows[:10]} == {first["critic_lr/mu"]}
+    assert rows[10]["critic_lr/mu"] == told.gaussian.mu[1] != first["critic_lr/mu"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"at_once": 3}, "not a multiple of at_once 3"),
+        ({"at_once": 20}, "not a multiple of at_once 20"),
+        ({"at_once": 2, "members": "persist"}, "at_once must be 10"),
+    ],
+)
+def test_how_many_play_at_once(settings, sentence):
+    with pytest.raises(UserError, match=sentence):
+        build("oht-lr", settings, None)
+
+
 def test_antithetic_learning_rates():
-    tuner = build("oht-lr", {}, None)
+    tuner = build("oht-lr", {"at_once": 10}, None)
     _, _, proposal, _ = run(tuner, 1, zeros)
     rates = np.log10(proposal.hyper["critic_lr"][1:])
     np.testing.assert_allclose(rates[0::2] + rates[1::2], -6.0)
 
 
 def test_members_fork_or_persist():
-    fork, persist = (build("oht-lr", {"members": how, "population": 4}, None) for how in ("fork", "persist"))
+    fork, persist = (build("oht-lr", {"members": how, "population": 4, "at_once": 4}, None) for how in ("fork", "persist"))
     agents = new_agents(fork)
     _, forked = fork.ask(KEY, fork.init(KEY), agents, 0)
     np.testing.assert_array_equal(forked.agents["w"], np.tile(agents["w"][0], (5, 1)))
@@ -266,7 +298,7 @@ def test_members_fork_or_persist():
 
 @pytest.mark.parametrize("search", ["cem", "es"])
 def test_learning_rates_move_to_what_pays(search):
-    tuner = build("oht-lr", {"search": search, "population": 30}, None)
+    tuner = build("oht-lr", {"search": search, "population": 30, "at_once": 30}, None)
     _, _, proposal, rows = run(tuner, 60, by_value("critic_lr", lambda rate: -abs(np.log10(rate) + 3.5)))
     assert np.log10(proposal.hyper["critic_lr"][0]) == pytest.approx(-3.5, abs=0.15)
     assert rows[-1]["critic_lr/mu"] == pytest.approx(np.log10(rows[-1]["champion/critic_lr"]))
@@ -275,8 +307,8 @@ def test_learning_rates_move_to_what_pays(search):
 
 
 def test_tied_learning_rates_move_together():
-    tuner = build("oht-lr", {}, {"actor_lr+critic_lr": LogFloat(1e-5, 1.0)})
-    _, _, proposal, rows = run(tuner, 5, by_value("critic_lr", np.log10))
+    tuner = build("oht-lr", {"es_rate": 0.5}, {"actor_lr+critic_lr": LogFloat(1e-5, 1.0)})
+    _, _, proposal, rows = run(tuner, 50, by_value("critic_lr", np.log10))
     np.testing.assert_array_equal(proposal.hyper["actor_lr"], proposal.hyper["critic_lr"])
     assert rows[-1]["actor_lr+critic_lr/mu"] > -4
     assert rows[-1]["champion/actor_lr"] == pytest.approx(10 ** rows[-1]["actor_lr+critic_lr/mu"])
@@ -285,7 +317,7 @@ def test_tied_learning_rates_move_together():
 
 
 def test_discrete_and_continuous_together():
-    tuner = build("oht", {"population": 30, "sigma_step": 0.1, "beta": 0.1}, MIXED)
+    tuner = build("oht", {"population": 30, "at_once": 30, "beta": 0.1}, MIXED)
 
     def returns(proposal: Proposal) -> np.ndarray:
         n, rate = proposal.hyper["n_step"][proposal.actors], proposal.hyper["critic_lr"][proposal.actors]
@@ -300,7 +332,7 @@ def test_discrete_and_continuous_together():
 
 def test_returns_of_a_member_are_averaged():
     # Of four members with two episodes each, 2 and 3 have the best means though 4 has the best episode.
-    settings = {"population": 4, "episodes": 2}
+    settings = {"search": "cem", "population": 4, "at_once": 4, "episodes": 2}
     tuner = build("oht-lr", settings, None)
     state, proposal = tuner.ask(KEY, tuner.init(KEY), new_agents(tuner), 0)
     np.testing.assert_array_equal(proposal.actors, [1, 1, 2, 2, 3, 3, 4, 4])
@@ -316,7 +348,7 @@ def test_exploration_noise_is_a_switch():
 def test_sigma_zero_is_the_control():
     tuner = build("oht-lr", {}, {"actor_lr": LogFloat(1e-3, 0.0), "critic_lr": LogFloat(1e-3, 0.0)})
     rng = np.random.default_rng(0)
-    _, _, proposal, rows = run(tuner, 10, lambda proposal: rng.standard_normal(10))
+    _, _, proposal, rows = run(tuner, 10, lambda proposal: rng.standard_normal(1))
     np.testing.assert_allclose(proposal.hyper["actor_lr"], 1e-3)
     assert rows[-1]["critic_lr/mu"] == -3.0
 
@@ -334,7 +366,7 @@ def test_values_stay_within_bounds_whatever_the_returns():
 
 def test_cem_needs_elites():
     with pytest.raises(UserError, match="elites"):
-        build("oht-lr", {"population": 2}, None)
+        build("oht-lr", {"search": "cem", "population": 2}, None)
 
 
 def test_random_draws_afresh_and_learns_nothing():
@@ -348,8 +380,8 @@ def test_random_draws_afresh_and_learns_nothing():
 
 def test_oht_gives_few_combinations_an_agent_each():
     assert build("oht", {}, {"n_step": Choice(1, 2, 3)}).population == 3
-    assert build("oht", {}, {"n_step": Choice(*range(1, 10))}).population == 11
-    assert build("oht", {}, MIXED).population == 11
+    assert build("oht", {}, {"n_step": Choice(*range(1, 10))}).population == 2  # the main agent and a member
+    assert build("oht", {"at_once": 5}, MIXED).population == 6
     assert issubclass(METHODS["oht"].settings, arms.Arms)
     assert issubclass(METHODS["oht"].settings, sampled.Sampled)
 

@@ -1,4 +1,4 @@
-"""Random search, an ablation: the sampled population, but its distribution never learns from the returns.
+"""Random search, an ablation: the sampled population, but its distribution learns at a rate of zero.
 
 The main agent stays at the centre of the space, so any gain over `static` comes from the diversity of the data.
 """
@@ -17,5 +17,4 @@ class Random(sampled.Population):
 
 
 def make(settings: Random, tune: Mapping[str, Dimension], base: Mapping[str, float]) -> Tuner:
-    frozen = sampled.Sampled(**asdict(settings), search="es")
-    return sampled.make(frozen, tune, base)._replace(tell=lambda key, state, agents, proposal, returns: (state, agents))
+    return sampled.make(sampled.Sampled(**asdict(settings), search="es", es_rate=0.0, beta=0.0), tune, base)

@@ -1,8 +1,9 @@
 """OHT-ES by a sampled population: Algorithm 1, for continuous, discrete and mixed spaces.
 
 Agent 0 is the main agent, which the appendix keeps at the centre of the distribution: it trains at mu (for a discrete
-dimension: at the likeliest value, ties going to the algorithm's own), it is the champion, and it does not play. The
-other N draw their values afresh in each iteration, train, and play; their returns move the distribution.
+dimension: at the likeliest value, ties going to the algorithm's own), it is the champion, and it does not play.
+N members draw values, train, and play, all at once or a few in each iteration; when all have played, their returns
+move the distribution.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,15 +27,23 @@ from oht.tuners.search import Categorical, Gaussian, Search, ascent, categorical
 class Population:
     """Who trains and plays, whatever the distribution learns."""
 
-    population: int = setting(10, "sampled: agents that draw values and play, besides the main agent", low=1, high=1000)
+    population: int = setting(
+        10, "sampled: members whose values and returns make one step of the distribution", low=1, high=1000
+    )
+    at_once: int | None = setting(
+        None,
+        "sampled: members that train and play in an iteration (default: 1; all if they persist)",
+        low=1,
+        high=1000,
+    )
     members: Literal["fork", "persist"] = setting(
         "fork", "sampled: each iteration, members fork from the main agent or persist with their own weights"
     )
     main_ratio: float = setting(
         1.0, "sampled: gradient steps of the main agent for each env step of all", low=0, high=1000
     )
-    member_ratio: float = setting(
-        0.1, "sampled: gradient steps of each member for each env step of all", low=0, high=1000
+    member_ratio: float | None = setting(
+        None, "sampled: gradient steps of each member for each env step of all (default: 1 / at_once)", low=0, high=1000
     )
     episodes: int = setting(
         1, "sampled: episodes of each member in an iteration; its return is their mean", low=1, high=1000
@@ -47,7 +56,7 @@ class Population:
 
 @dataclass(frozen=True)
 class Sampled(Population, Discrete):
-    search: Literal["cem", "es"] = setting("cem", "sampled: cem on (mu, sigma), or es: ascent on mu by Eqn (3)")
+    search: Literal["es", "cem"] = setting("es", "sampled: es: ascent on mu by Eqn (3), or cem on (mu, sigma)")
     elite_fraction: float = setting(0.5, "cem: share of the members that are elites", low=0, high=1)
     log_weights: bool = setting(False, "cem: weigh the elites by log((elites + 1) / rank), as CEM-RL does")
     old_mean: bool = setting(False, "cem: variance about the old mean, as in CEM-RL, not the new one")
@@ -63,20 +72,23 @@ class Sampled(Population, Discrete):
 class State(NamedTuple):
     gaussian: Gaussian
     logits: dict[str, Categorical]
-    points: np.ndarray  # (N, D) what the members drew for this iteration, continuous dimensions, encoded
+    points: np.ndarray  # (N, D) what the members drew, continuous dimensions, encoded
     indices: dict[str, np.ndarray]  # (N,) and for each discrete dimension
+    returns: np.ndarray  # (N,) of those that have played
+    played: np.ndarray  # how many these are
 
 
 def make(settings: Sampled, tune: Mapping[str, Dimension], base: Mapping[str, float]) -> Tuner:
     space = Space(tune, base)
     if not space.names:
         raise UserError("there is nothing to tune; name it, as in tune n_step=1,2,3 or actor_lr=log:1e-3:0.5.")
-    number = settings.population
+    number, at_once = settings.population, _at_once(settings)
     gaussian = _gaussian_search(settings, space)
     rule = {"rate": settings.beta, "epsilon": settings.epsilon, "importance": settings.importance}
     discrete = {name: categorical(len(choice.values), **rule) for name, choice in space.choices.items()}
-    ratios = np.array([settings.main_ratio] + number * [settings.member_ratio])
-    actors = np.repeat(np.arange(1, number + 1), settings.episodes)
+    member_ratio = 1 / at_once if settings.member_ratio is None else settings.member_ratio
+    ratios = np.array([settings.main_ratio] + at_once * [member_ratio])
+    actors = np.repeat(np.arange(1, at_once + 1), settings.episodes)
 
     def centre(state: State) -> dict[str, float]:
         """What the main agent uses."""
@@ -87,27 +99,44 @@ def make(settings: Sampled, tune: Mapping[str, Dimension], base: Mapping[str, fl
 
     def init(key: Key) -> State:
         logits = {name: search.init() for name, search in discrete.items()}
+        indices = {name: np.zeros(number, np.int64) for name in discrete}
         points = np.tile(space.mu, (number, 1))
-        return State(gaussian.init(), logits, points, {name: np.zeros(number, np.int64) for name in discrete})
+        return State(gaussian.init(), logits, points, indices, np.zeros(number), np.zeros((), np.int64))
 
-    def ask(key: Key, state: State, agents: Agents, env_steps: int) -> tuple[State, Proposal]:
+    def drawn(key: Key, state: State) -> State:
+        """With new values for all N members."""
         rng = generator(key)
         points = gaussian.draw(rng, state.gaussian, number)
         indices = {name: search.draw(rng, state.logits[name], number) for name, search in discrete.items()}
-        drawn = space.decode(points) | {name: np.array(space.choices[name].values)[indices[name]] for name in discrete}
+        return state._replace(points=points, indices=indices)
+
+    def ask(key: Key, state: State, agents: Agents, env_steps: int) -> tuple[State, Proposal]:
+        if state.played == 0:
+            state = drawn(key, state)
+        turn = slice(int(state.played), int(state.played) + at_once)
+        values = space.decode(state.points[turn])
+        values |= {name: np.array(choice.values)[state.indices[name][turn]] for name, choice in space.choices.items()}
         main = centre(state)
-        hyper = {name: np.full(number + 1, value, np.float64) for name, value in base.items()}
-        hyper |= {name: np.concatenate([[main[name]], drawn[name]]) for name in space.names}
+        hyper = {name: np.full(at_once + 1, value, np.float64) for name, value in base.items()}
+        hyper |= {name: np.concatenate([[main[name]], values[name]]) for name in space.names}
         if settings.members == "fork":
             agents = forked(agents)
-        return state._replace(points=points, indices=indices), Proposal(agents, hyper, ratios, actors)
+        return state, Proposal(agents, hyper, ratios, actors)
 
     def tell(key: Key, state: State, agents: Agents, proposal: Proposal, returns: np.ndarray) -> tuple[State, Agents]:
-        shaped = fitness(settings.fitness, np.reshape(returns, (number, settings.episodes)).mean(axis=1))
+        played = int(state.played) + at_once
+        means = state.returns.copy()
+        means[played - at_once : played] = np.reshape(returns, (at_once, settings.episodes)).mean(axis=1)
+        state = state._replace(returns=means, played=np.array(played % number))
+        return (learned(state) if played == number else state), agents
+
+    def learned(state: State) -> State:
+        """With the distribution that the returns of all N members teach."""
+        shaped = fitness(settings.fitness, state.returns)
         logits = {
             name: search.learn(state.logits[name], state.indices[name], shaped) for name, search in discrete.items()
         }
-        return state._replace(gaussian=gaussian.learn(state.gaussian, state.points, shaped), logits=logits), agents
+        return state._replace(gaussian=gaussian.learn(state.gaussian, state.points, shaped), logits=logits)
 
     def champion(key: Key, state: State) -> int:
         return 0
@@ -119,7 +148,18 @@ def make(settings: Sampled, tune: Mapping[str, Dimension], base: Mapping[str, fl
         row |= columns.champion({name: proposal.hyper[name][0] for name in space.names})
         return row | columns.samples(proposal, space.names, returns)
 
-    return Tuner(number + 1, init, ask, tell, champion, record, settings.explore, settings.same_start)
+    return Tuner(at_once + 1, init, ask, tell, champion, record, settings.explore, settings.same_start)
+
+
+def _at_once(settings: Sampled) -> int:
+    """How many members there are at a time; those that persist are there all the time."""
+    everyone = settings.members == "persist"
+    at_once = settings.at_once or (settings.population if everyone else 1)
+    if everyone and at_once != settings.population:
+        raise UserError(f"members that persist play all at once: at_once must be {settings.population} or left out.")
+    if settings.population % at_once:
+        raise UserError(f"population {settings.population} is not a multiple of at_once {at_once}.")
+    return at_once
 
 
 @jax.jit
