@@ -76,6 +76,8 @@ def test_knowledge_flows_one_way(path):
         "oht.experiments.suites",
         "oht.experiments.sweep",
         "oht.experiments.job",
+        "oht.experiments.figures",
+        "oht.experiments.summary",
         "oht.cli",
     ],
 )

@@ -287,7 +287,9 @@ def test_antithetic_learning_rates():
 
 
 def test_members_fork_or_persist():
-    fork, persist = (build("oht-lr", {"members": how, "population": 4, "at_once": 4}, None) for how in ("fork", "persist"))
+    fork, persist = (
+        build("oht-lr", {"members": how, "population": 4, "at_once": 4}, None) for how in ("fork", "persist")
+    )
     agents = new_agents(fork)
     _, forked = fork.ask(KEY, fork.init(KEY), agents, 0)
     np.testing.assert_array_equal(forked.agents["w"], np.tile(agents["w"][0], (5, 1)))

@@ -1,6 +1,5 @@
 """Everything a run is made of, resolved from Python values, a TOML file and command-line flags."""
 
-import json
 import math
 import tomllib
 from collections.abc import Callable, Mapping
@@ -178,19 +177,11 @@ def read_file(path: Path) -> dict[str, Any]:
 def to_toml(config: Config) -> str:
     """Every setting, so that reading it gives the same config."""
     flat = {**asdict(config.run), **config.options, **config.hyper, **asdict(config.tuner)}
-    lines = [f"{name} = {_toml(value)}" for name, value in flat.items() if value is not None]
+    lines = [settings.toml_line(name, value) for name, value in flat.items() if value is not None]
     if config.tune:
-        lines += ["", "[tune]", *(f"{_key(name)} = {_toml(spaces.format(dim))}" for name, dim in config.tune.items())]
+        lines += [
+            "",
+            "[tune]",
+            *(f"{settings.toml_key(name)} = {settings.toml(spaces.format(dim))}" for name, dim in config.tune.items()),
+        ]
     return "\n".join(lines) + "\n"
-
-
-def _key(name: str) -> str:
-    return name if name.isidentifier() else json.dumps(name)
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, tuple | list):
-        return f"[{', '.join(map(_toml, value))}]"
-    if isinstance(value, bool | str):
-        return json.dumps(value)
-    return repr(value)

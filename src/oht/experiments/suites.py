@@ -164,11 +164,11 @@ def save(suite: Suite, path: Path) -> None:
 
 def to_toml(suite: Suite) -> str:
     head = {name: getattr(suite, name) for name in ("name", "title", "layout", "steps", "seeds")}
-    lines = [f"{name} = {_toml(value)}" for name, value in head.items()]
+    lines = [settings.toml_line(name, value) for name, value in head.items()]
     for row in suite.rows:
-        lines += ["", "[[rows]]", f"tasks = {_toml(row.tasks)}"]
+        lines += ["", "[[rows]]", settings.toml_line("tasks", row.tasks)]
         for label, values in row.methods.items():
-            lines += [f"[rows.methods.{_key(label)}]", *(f"{_key(n)} = {_toml(v)}" for n, v in values.items())]
+            lines += [f"[rows.methods.{settings.toml_key(label)}]", *map(settings.toml_line, values, values.values())]
     return "\n".join(lines) + "\n"
 
 
@@ -393,19 +393,3 @@ def _known(kind: str, given: Iterable[str] | None, known: Sequence[str]) -> set[
         if name not in known:
             raise unknown(kind, name, known)
     return set(chosen)
-
-
-def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(name)
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return f"{{ {', '.join(f'{_key(name)} = {_toml(inner)}' for name, inner in value.items())} }}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_toml, value))}]"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return repr(value)
