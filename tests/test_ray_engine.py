@@ -54,6 +54,8 @@ class Slow(environments.FollowObservation):
 def _cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_worker_niceness", "0")  # by default they give way to everyone, other tests included
+        patch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path_factory.getbasetemp().parent / "compiled"))
+        patch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
         patch.setenv(NOTES, str(tmp_path_factory.mktemp("notes")))  # Ray's workers have the variables of its start
         ray.init("local", num_cpus=2, include_dashboard=False, object_store_memory=80 * 2**20, log_to_driver=False)
         yield
