@@ -19,13 +19,12 @@ STEPS, EVAL_EVERY, EVAL_STEPS = 10_000_000, 100_000, 10 * 1000
 START, TIMED_STEPS = 500, 500
 
 WALKER = "dm/walker-run"
-TEN_PLAY = {"max_episode": 100}  # so that an iteration is short
 CASES: dict[str, dict[str, Any]] = {
     "static": {"task": WALKER},
     "oht-nstep": {"task": WALKER, "method": "oht-nstep", "tune": {"n_step": "1,2,3"}},
-    "oht-lr": {"task": WALKER, "method": "oht-lr", **TEN_PLAY},
+    "oht-lr": {"task": WALKER, "method": "oht-lr"},
     "meta-gradient": {"task": WALKER, "method": "meta-gradient"},
-    "cem-rl": {"task": WALKER, "method": "cem-rl", **TEN_PLAY},
+    "cem-rl": {"task": WALKER, "method": "cem-rl", "max_episode": 100},  # ten play at once
     "sac": {"task": WALKER, "algo": "sac", "alpha": 0.2},
     **{task: {"task": task} for task in ("gym/ant", "gym/half-cheetah", "robo/ant", "bullet/ant")},
 }
