@@ -237,13 +237,13 @@ def test_too_many_arms_and_no_arms():
 # Sampled
 
 
-def test_the_main_agent_is_the_centre_and_does_not_play():
+def test_the_main_agent_is_the_centre():
     tuner = build("oht-lr", {"at_once": 10}, None)
     _, _, proposal, _ = run(tuner, 1, zeros)
     assert tuner.population == 11
     assert proposal.hyper["actor_lr"][0] == pytest.approx(1e-3)
     assert len(set(proposal.hyper["actor_lr"])) == 11
-    np.testing.assert_array_equal(proposal.actors, np.arange(1, 11))
+    np.testing.assert_array_equal(proposal.actors, np.arange(11))
     np.testing.assert_array_equal(proposal.ratios, [1.0] + 10 * [0.1])
     assert tuner.champion(KEY, tuner.init(KEY)) == 0
 
@@ -334,12 +334,30 @@ def test_discrete_and_continuous_together():
 
 def test_returns_of_a_member_are_averaged():
     # Of four members with two episodes each, 2 and 3 have the best means though 4 has the best episode.
-    settings = {"search": "cem", "population": 4, "at_once": 4, "episodes": 2}
+    settings = {"search": "cem", "population": 4, "at_once": 4, "episodes": 2, "main_plays": False}
     tuner = build("oht-lr", settings, None)
     state, proposal = tuner.ask(KEY, tuner.init(KEY), new_agents(tuner), 0)
     np.testing.assert_array_equal(proposal.actors, [1, 1, 2, 2, 3, 3, 4, 4])
     told, _ = tuner.tell(KEY, state, proposal.agents, proposal, np.array([0, 0, 5, 5, 6, 4, -9, 9.0]))
     np.testing.assert_allclose(told.gaussian.mu, state.points[[1, 2]].mean(axis=0))
+
+
+def test_the_main_agent_plays_beside_them_but_teaches_nothing():
+    settings = {"population": 4, "at_once": 2}
+    states = []
+    for main in (-1e6, 1e6):
+        tuner = build("oht-lr", settings, None)
+        state, _, proposal, rows = run(
+            tuner, 2, lambda p, m=main: np.where(p.actors == 0, m, p.hyper["actor_lr"][p.actors])
+        )
+        np.testing.assert_array_equal(proposal.actors, [0, 1, 2])
+        assert rows[-1]["sample/0/agent"] == 0
+        assert rows[-1]["sample/0/return"] == main
+        states.append(state.gaussian.mu)
+    np.testing.assert_array_equal(*states)
+    assert states[0][0] > -3
+    silent = build("oht-lr", {**settings, "main_plays": False}, None)
+    np.testing.assert_array_equal(run(silent, 1, zeros)[2].actors, [1, 2])
 
 
 def test_exploration_noise_is_a_switch():
@@ -350,7 +368,7 @@ def test_exploration_noise_is_a_switch():
 def test_sigma_zero_is_the_control():
     tuner = build("oht-lr", {}, {"actor_lr": LogFloat(1e-3, 0.0), "critic_lr": LogFloat(1e-3, 0.0)})
     rng = np.random.default_rng(0)
-    _, _, proposal, rows = run(tuner, 10, lambda proposal: rng.standard_normal(1))
+    _, _, proposal, rows = run(tuner, 10, lambda proposal: rng.standard_normal(len(proposal.actors)))
     np.testing.assert_allclose(proposal.hyper["actor_lr"], 1e-3)
     assert rows[-1]["critic_lr/mu"] == -3.0
 

@@ -1,9 +1,9 @@
 """OHT-ES by a sampled population: Algorithm 1, for continuous, discrete and mixed spaces.
 
 Agent 0 is the main agent, which the appendix keeps at the centre of the distribution: it trains at mu (for a discrete
-dimension: at the likeliest value, ties going to the algorithm's own), it is the champion, and it does not play.
-N members draw values, train, and play, all at once or a few in each iteration; when all have played, their returns
-move the distribution.
+dimension: at the likeliest value, ties going to the algorithm's own) and it is the champion. N members draw values,
+train, and play, all at once or a few in each iteration; when all have played, their returns move the distribution.
+The main agent plays beside them: one that only learns from what others did never finds out where it is wrong.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,6 +39,7 @@ class Population:
     members: Literal["fork", "persist"] = setting(
         "fork", "sampled: each iteration, members fork from the main agent or persist with their own weights"
     )
+    main_plays: bool = setting(True, "sampled: whether the main agent plays an episode in each iteration, too")
     main_ratio: float = setting(
         1.0, "sampled: gradient steps of the main agent for each env step of all", low=0, high=1000
     )
@@ -88,7 +89,8 @@ def make(settings: Sampled, tune: Mapping[str, Dimension], base: Mapping[str, fl
     discrete = {name: categorical(len(choice.values), **rule) for name, choice in space.choices.items()}
     member_ratio = 1 / at_once if settings.member_ratio is None else settings.member_ratio
     ratios = np.array([settings.main_ratio] + at_once * [member_ratio])
-    actors = np.repeat(np.arange(1, at_once + 1), settings.episodes)
+    actors = np.concatenate([[0] * settings.main_plays, np.repeat(np.arange(1, at_once + 1), settings.episodes)])
+    actors = actors.astype(np.int64)
 
     def centre(state: State) -> dict[str, float]:
         """What the main agent uses."""
@@ -125,8 +127,8 @@ def make(settings: Sampled, tune: Mapping[str, Dimension], base: Mapping[str, fl
 
     def tell(key: Key, state: State, agents: Agents, proposal: Proposal, returns: np.ndarray) -> tuple[State, Agents]:
         played = int(state.played) + at_once
-        means = state.returns.copy()
-        means[played - at_once : played] = np.reshape(returns, (at_once, settings.episodes)).mean(axis=1)
+        means, of_members = state.returns.copy(), returns[int(settings.main_plays) :]
+        means[played - at_once : played] = np.reshape(of_members, (at_once, settings.episodes)).mean(axis=1)
         state = state._replace(returns=means, played=np.array(played % number))
         return (learned(state) if played == number else state), agents
 
