@@ -16,6 +16,7 @@ import pytest
 
 import environments
 from oht import runs
+from oht.envs.ray import init
 from oht.errors import UserError
 from oht.experiments import ray as engine
 from oht.experiments.job import finished, saved_steps, work
@@ -57,7 +58,7 @@ def _cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path_factory.getbasetemp().parent / "compiled"))
         patch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
         patch.setenv(NOTES, str(tmp_path_factory.mktemp("notes")))  # Ray's workers have the variables of its start
-        ray.init("local", num_cpus=2, include_dashboard=False, object_store_memory=80 * 2**20, log_to_driver=False)
+        init("local", num_cpus=2, include_dashboard=False, object_store_memory=80 * 2**20, log_to_driver=False)
         yield
         ray.shutdown()
 

@@ -31,7 +31,7 @@ on_ray = partial(open_pool, kind="ray")
 def _cluster() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_worker_niceness", "0")  # by default they give way to everyone, other tests included
-        ray.init("local", num_cpus=2, include_dashboard=False, object_store_memory=80 * 2**20, log_to_driver=False)
+        cluster.init("local", num_cpus=2, include_dashboard=False, object_store_memory=80 * 2**20, log_to_driver=False)
         yield
         ray.shutdown()
 

@@ -8,6 +8,7 @@ import logging
 import os
 import secrets
 import socket
+import warnings
 from functools import cached_property
 from multiprocessing.connection import Client, Connection, Listener
 from typing import Any
@@ -38,7 +39,7 @@ def connect(address: str | None = None) -> Any:
     try:
         if address:
             _check_that_someone_listens(address)
-        ray.init(address or "auto", **quiet)
+        init(address or "auto", **quiet)
     except (OSError, ValueError, RuntimeError) as error:
         if address:
             raise UserError(
@@ -46,8 +47,17 @@ def connect(address: str | None = None) -> Any:
                 "and is RAY_AUTH_MODE the same here and there?"
             ) from error
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        ray.init("local", include_dashboard=False, object_store_memory=OBJECT_STORE, **quiet)
+        init("local", include_dashboard=False, object_store_memory=OBJECT_STORE, **quiet)
     return ray
+
+
+def init(address: str, **options: Any) -> None:
+    """`ray.init` without JAX's warning of forks: those of Ray at once become other programs."""
+    import ray
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
+        ray.init(address, **options)
 
 
 def _check_that_someone_listens(address: str) -> None:
