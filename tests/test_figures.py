@@ -289,6 +289,14 @@ def test_a_table_at_a_step_leaves_out_what_is_not_that_far(walker):
     assert all(f"- {note}" in text for note in notes)
 
 
+def test_a_table_says_which_run_has_no_test_there(tmp_path):
+    write(tmp_path, RUN, "n1", 0, {20: 1.0, 40: 2.0})
+    write(tmp_path, RUN, "oht-nstep", 0, {110: 3.0})  # its first iteration ended beyond the others' last
+    figures.make(suite("table", [RUN], seeds=1), tmp_path, tmp_path / "out")
+    told = (tmp_path / "out" / "mine.md").read_text()
+    assert "oht-nstep: 1 run left out, having no test near 40 steps: dm/walker-run (s0)." in told
+
+
 @pytest.mark.parametrize("name", suites.names())
 def test_every_suite_of_the_paper_from_its_runs(name, tmp_path, capsys):
     asked = suites.load(name)

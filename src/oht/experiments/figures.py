@@ -98,7 +98,8 @@ def _only(curves: Mapping[Pair, Mapping[int, Curve]], found: Results, notes: Seq
 
 
 def _table(suite: Suite, found: Results) -> Table:
-    return tables.comparison(suite, results.table(found), found.reached, found.notes)
+    notes = [*found.notes, *results.left_out(found, found.reached)]
+    return tables.comparison(suite, results.table(found), found.reached, notes)
 
 
 def _scores(suite: Suite, found: Results) -> Table:
