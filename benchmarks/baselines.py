@@ -19,7 +19,7 @@ from oht import replay as ring
 from oht.agents import make
 from oht.population import Learner, SharedCritic
 from oht.tuners import cemrl
-from throughput import SPEC, filled_replay, learning, seconds, step_operations, update_operations
+from throughput import SPEC, filled_replay, learning, rates, step_operations, update_operations
 
 BATCH, GOAL = 100, 1.2
 Timed = tuple[Callable[[], object], float]  # a call and its operations
@@ -53,17 +53,11 @@ def main() -> None:
         "pbt, P = 10": pbt(10, 20, replay),
         "cem-rl, 5 actors": cem_rl(5, 50, replay),
     }
-    best = dict.fromkeys(calls, float("inf"))
-    for call, _ in calls.values():
-        seconds(call)  # compiles
-    for _ in range(repeats):
-        for name, (call, _) in calls.items():
-            best[name] = min(best[name], seconds(call))
-    rates = {name: operations / best[name] / 1e9 for name, (_, operations) in calls.items()}
+    found = rates(calls, repeats)
     print("| a gradient step | GFLOP/s | cost beside td3 | goal |")
     print("|---|---|---|---|")
-    for name, rate in rates.items():
-        print(f"| {name} | {rate:.0f} | {rates['td3, P = 1'] / rate:.2f} x | <= {GOAL} x |")
+    for name, rate in found.items():
+        print(f"| {name} | {rate:.0f} | {found['td3, P = 1'] / rate:.2f} x | <= {GOAL} x |")
 
 
 if __name__ == "__main__":

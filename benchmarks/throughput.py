@@ -81,6 +81,17 @@ def seconds(call: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
+def rates(calls: dict[str, tuple[Callable[[], object], float]], repeats: int) -> dict[str, float]:
+    """GFLOP/s of calls with their operations, timed by turns; the best of the repeats counts."""
+    best = dict.fromkeys(calls, float("inf"))
+    for call, _ in calls.values():
+        seconds(call)  # compiles
+    for _ in range(repeats):
+        for name, (call, _) in calls.items():
+            best[name] = min(best[name], seconds(call))
+    return {name: operations / best[name] / 1e9 for name, (_, operations) in calls.items()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=8)
@@ -92,19 +103,13 @@ def main() -> None:
         alone = None
         for number in (1, 5, 10, 32):
             calls = {"learn": learning(number, batch, replay), "product": product(number, batch)}
-            best = dict.fromkeys(calls, float("inf"))
-            for call, _ in calls.values():
-                seconds(call)  # compiles
-            for _ in range(repeats):
-                for name, (call, _) in calls.items():
-                    best[name] = min(best[name], seconds(call))
-            rates = {name: operations / best[name] / 1e9 for name, (_, operations) in calls.items()}
-            each = update_operations(batch) / rates["learn"] / 1e6
+            rate = rates(calls, repeats)
+            each = update_operations(batch) / rate["learn"] / 1e6
             alone = alone or each
             goal = f">= {GOAL}" if number >= 5 else ""
             print(
-                f"| {number} | {batch} | {each:.2f} | {each / alone:.2f} x | {rates['learn']:.0f} | "
-                f"{rates['product']:.0f} | {rates['learn'] / rates['product']:.2f} | {goal} |",
+                f"| {number} | {batch} | {each:.2f} | {each / alone:.2f} x | {rate['learn']:.0f} | "
+                f"{rate['product']:.0f} | {rate['learn'] / rate['product']:.2f} | {goal} |",
                 flush=True,
             )
 

@@ -23,7 +23,7 @@ from oht.experiments.engines import Ended, Local
 from oht.experiments.job import Job, finished, last_row, saved_steps, work
 from oht.experiments.overview import duration
 from oht.experiments.suites import Row, Suite
-from oht.experiments.sweep import SUITE, joined, plan, sweep
+from oht.experiments.sweep import joined, plan, sweep
 
 TASK = "environments:FollowObservation"
 TINY = {"start_steps": 10, "eval_every": 20, "eval_episodes": 2, "max_episode": 10, "replay_size": 100}
@@ -133,7 +133,7 @@ def test_nothing_is_repeated_and_more_is_added(tmp_path):
     engine = Pretending()
     assert swept(SUITE_OF_TWO, tmp_path, engine, seeds=1)[0] == 0
     assert engine.started == []
-    assert suites.load(tmp_path / SUITE) == SUITE_OF_TWO.with_budget(seeds=3)
+    assert suites.load(tmp_path / suites.FILE) == SUITE_OF_TWO.with_budget(seeds=3)
 
 
 def test_one_failing_method_among_good_ones(tmp_path):
@@ -182,8 +182,8 @@ def test_a_folder_may_grow_and_be_narrowed(tmp_path):
     a, b = SUITE_OF_TWO.narrowed(methods=["a"]), SUITE_OF_TWO.narrowed(methods=["b"])
     other = Suite("o", "O", "table", 20, 5, (Row(("Pendulum-v1",), {"b": RANDOM}),))
     for now, expected in [(a, a), (b, SUITE_OF_TWO), (a, SUITE_OF_TWO), (SUITE_OF_TWO, SUITE_OF_TWO)]:
-        suites.save(joined(now, tmp_path), tmp_path / SUITE)
-        assert suites.load(tmp_path / SUITE) == expected
+        suites.save(joined(now, tmp_path), tmp_path / suites.FILE)
+        assert suites.load(tmp_path / suites.FILE) == expected
     both = joined(other, tmp_path)
     assert (both.name, both.steps, both.seeds) == ("o", 40, 5)
     assert both.rows == (*SUITE_OF_TWO.rows, *other.rows)
@@ -194,10 +194,10 @@ def test_other_settings_for_runs_that_are_there_are_refused(tmp_path):
     changed = SUITE_OF_TWO.with_settings({"gamma": 0.9})
     with pytest.raises(UserError, match=f"has runs of a on {TASK} with no gamma, not gamma = 0.9; choose another"):
         swept(changed, tmp_path, Pretending())
-    assert suites.load(tmp_path / SUITE) == SUITE_OF_TWO
+    assert suites.load(tmp_path / suites.FILE) == SUITE_OF_TWO
     assert swept(changed.narrowed(methods=["b"]), tmp_path, Pretending())[0] == 0  # it had not begun
-    assert suites.load(tmp_path / SUITE).pairs[TASK, "b"]["gamma"] == 0.9
-    (tmp_path / SUITE).unlink()
+    assert suites.load(tmp_path / suites.FILE).pairs[TASK, "b"]["gamma"] == 0.9
+    (tmp_path / suites.FILE).unlink()
     with pytest.raises(UserError, match=r"has runs, but no .*suite.toml tells their settings"):
         swept(changed, tmp_path, Pretending())
 

@@ -121,10 +121,10 @@ def _version(package: str) -> str | None:
     return None
 
 
-def write_aside(path: Path, text: str) -> None:
+def write_aside(path: Path, content: str | bytes) -> None:
     """Never leaves half a file: written beside, then renamed."""
     aside = path.with_name(path.name + ".part")
-    aside.write_text(text, "utf-8")
+    aside.write_bytes(content.encode() if isinstance(content, str) else content)
     os.replace(aside, path)
 
 

@@ -1,7 +1,6 @@
 """What a suite has found, in the paper's layout: figures as PNG and PDF, tables as Markdown and LaTeX."""
 
 import io
-import os
 import textwrap
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -53,15 +52,18 @@ def make(suite: Suite, root: Path, out: Path, at: int | None = None) -> tuple[li
     Runs that have not come as far as `at` env steps are left out; tables then tell of that step.
     """
     found = results.load(root, suite)
-    if at is not None:
-        found = _as_far_as(found, at)
+    if at is not None or suite.layout == "table":  # which tells of one step, by default the largest that all have
+        found = _as_far_as(found, found.reached if at is None else at)
     if suite.layout == "aggregate":
         found = _on_common_tasks(found)
     made = LAYOUTS[suite.layout](suite, found)
     contents = _table_files(made) if isinstance(made, Table) else _figure_files(made)
     with runs.refused(out):
         out.mkdir(parents=True, exist_ok=True)
-        return [_write(out / f"{suite.name}.{kind}", content) for kind, content in contents.items()], found.notes
+        files = {out / f"{suite.name}.{kind}": content for kind, content in contents.items()}
+        for path, content in files.items():
+            runs.write_aside(path, content)
+    return list(files), found.notes
 
 
 def _as_far_as(found: Results, at: int) -> Results:
@@ -98,8 +100,7 @@ def _only(curves: Mapping[Pair, Mapping[int, Curve]], found: Results, notes: Seq
 
 
 def _table(suite: Suite, found: Results) -> Table:
-    notes = [*found.notes, *results.left_out(found, found.reached)]
-    return tables.comparison(suite, results.table(found), found.reached, notes)
+    return tables.comparison(suite, results.table(found), found.reached, found.notes)
 
 
 def _scores(suite: Suite, found: Results) -> Table:
@@ -167,10 +168,7 @@ def _aggregate(suite: Suite, found: Results) -> Figure:
 
 def interval(statistic: Callable[[Scores], np.ndarray], tasks: Scores) -> tuple[np.ndarray, np.ndarray]:
     """The 95 % interval of a statistic over tasks at each tick, by drawing the seeds of each task again."""
-    by_tick = ([seeds[tick] for seeds in tasks] for tick in range(len(tasks[0])))
-    bounds = [scores.stratified_bootstrap(statistic, at_tick, repeats=REPEATS) for at_tick in by_tick]
-    low, high = zip(*bounds, strict=True)
-    return np.array(low), np.array(high)
+    return scores.stratified_bootstrap(statistic, tasks, repeats=REPEATS)
 
 
 # Drawing
@@ -280,13 +278,6 @@ def _figure_files(figure: Figure) -> dict[str, bytes]:
     for kind, file in files.items():
         figure.savefig(file, format=kind, dpi=150, metadata=undated[kind])
     return {kind: file.getvalue() for kind, file in files.items()}
-
-
-def _write(path: Path, content: bytes) -> Path:
-    aside = path.with_name(f"{path.name}.part")
-    aside.write_bytes(content)
-    os.replace(aside, path)
-    return path
 
 
 LAYOUTS: Mapping[str, Callable[[Suite, Results], Figure | Table]] = {

@@ -19,7 +19,6 @@ from oht.errors import UserError
 from oht.experiments import suites
 from oht.experiments.suites import Job, Suite
 
-SUITE_FILE = "suite.toml"
 MOST_TOLD = 4  # places that a note names before it says "and so on"
 
 Pair = tuple[str, str]  # task, label
@@ -54,7 +53,7 @@ def load(root: Path, suite: Suite | None = None) -> Results:
 
     How many steps and seeds there should be is what the sweep wrote down, if it did.
     """
-    plan = suites.load(root / SUITE_FILE) if (root / SUITE_FILE).exists() else None
+    plan = suites.load(root / suites.FILE) if (root / suites.FILE).exists() else None
     budget, wanted = plan or suite, suite or plan
     pairs = list(wanted.pairs) if wanted else _found(root)
     curves: dict[Pair, dict[int, Curve]] = {}

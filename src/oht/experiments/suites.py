@@ -15,6 +15,7 @@ from typing import Any
 from oht import settings
 from oht.errors import UserError, unknown
 
+FILE = "suite.toml"  # in the folder of a sweep: what is being run
 BUILT_IN = Path(__file__).parent / "built_in"
 LAYOUTS = ("aggregate", "curves", "table", "scores")
 KEYS = ("name", "title", "layout", "steps", "seeds", "settings", "methods", "tasks", "rows")

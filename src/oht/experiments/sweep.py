@@ -21,7 +21,6 @@ from oht.experiments.overview import Item, Overview
 from oht.experiments.suites import Job, Row, Settings, Suite
 from oht.signals import interruption
 
-SUITE = "suite.toml"
 NAP = 0.1  # seconds between two looks at the engine
 
 
@@ -43,7 +42,7 @@ def sweep(
         with runs.refused(root):
             root.mkdir(parents=True, exist_ok=True)
         with runs.locked(root):
-            suites.save(joined(suite, root), root / SUITE)
+            suites.save(joined(suite, root), root / suites.FILE)
             items = plan(suite, root)
             with interruption() as interrupted, Overview(console, items, suite.steps) as view:
                 _work_off(items, suite.steps, engine, view, interrupted)
@@ -98,13 +97,15 @@ def _conclude(item: Item, ended: Ended, steps: int, stopping: bool) -> None:
 
 def joined(suite: Suite, root: Path) -> Suite:
     """What the folder holds with this suite in it. Runs that are there must have the settings that it asks for."""
-    if not (root / SUITE).exists():
+    if not (root / suites.FILE).exists():
         for task, label in suite.pairs:
             if _begun(root, task, label):
                 place = Job(task, label, 0, {}).path(root).parent
-                raise UserError(f"{place} has runs, but no {root / SUITE} tells their settings; choose another --out.")
+                raise UserError(
+                    f"{place} has runs, but no {root / suites.FILE} tells their settings; choose another --out."
+                )
         return suite
-    before = suites.load(root / SUITE)
+    before = suites.load(root / suites.FILE)
     for (task, label), settings in suite.pairs.items():
         known = before.pairs.get((task, label), settings)
         if known != settings and _begun(root, task, label):

@@ -89,8 +89,7 @@ def make(settings: Sampled, tune: Mapping[str, Dimension], base: Mapping[str, fl
     discrete = {name: categorical(len(choice.values), **rule) for name, choice in space.choices.items()}
     member_ratio = 1 / at_once if settings.member_ratio is None else settings.member_ratio
     ratios = np.array([settings.main_ratio] + at_once * [member_ratio])
-    actors = np.concatenate([[0] * settings.main_plays, np.repeat(np.arange(1, at_once + 1), settings.episodes)])
-    actors = actors.astype(np.int64)
+    actors = np.repeat(np.arange(at_once + 1), [int(settings.main_plays)] + at_once * [settings.episodes])
 
     def centre(state: State) -> dict[str, float]:
         """What the main agent uses."""
