@@ -286,21 +286,34 @@ def test_antithetic_learning_rates():
     np.testing.assert_allclose(rates[0::2] + rates[1::2], -6.0)
 
 
-def test_members_fork_or_persist():
-    fork, persist = (
-        build("oht-lr", {"members": how, "population": 4, "at_once": 4}, None) for how in ("fork", "persist")
-    )
-    agents = new_agents(fork)
-    _, forked = fork.ask(KEY, fork.init(KEY), agents, 0)
-    np.testing.assert_array_equal(forked.agents["w"], np.tile(agents["w"][0], (5, 1)))
-    np.testing.assert_array_equal(forked.agents["steps"], 0)
-    _, kept = persist.ask(KEY, persist.init(KEY), agents, 0)
-    assert kept.agents is agents
+@pytest.mark.parametrize(
+    ("settings", "returns", "sources"),
+    [
+        ({"members": "fork", "main": "plays"}, [0, 1, 2, 9, 3], [0, 0, 0, 0, 0]),
+        ({"members": "fork", "main": "watches"}, [1, 2, 9, 3], [0, 0, 0, 0, 0]),
+        ({"members": "fork"}, [0, 1, 2, 9, 3], [3, 3, 3, 3, 3]),
+        ({"members": "fork"}, [9, 1, 2, 9, 3], [0, 0, 0, 0, 0]),  # as good as the main agent is not better
+        ({"members": "fork"}, [-7, -np.inf, -8, -np.inf, np.nan], [0, 0, 0, 0, 0]),
+        ({"members": "fork", "episodes": 2}, [0, 0, 5, 5, 9, 0, 0, 0, 0, 0], [1, 1, 1, 1, 1]),
+        ({"members": "persist", "main": "plays"}, [0, 1, 2, 9, 3], [0, 1, 2, 3, 4]),
+        ({"members": "persist"}, [0, 1, 2, 9, 3], [3, 1, 2, 3, 4]),
+    ],
+)
+def test_who_goes_on_as_whose_copy(settings, returns, sources):
+    tuner = build("oht-lr", {"population": 4, "at_once": 4, **settings}, None)
+    agents = new_agents(tuner)
+    state, proposal = tuner.ask(KEY, tuner.init(KEY), agents, 0)
+    assert proposal.agents is agents
+    _, after = tuner.tell(KEY, state, agents, proposal, np.array(returns, float))
+    for name, leaf in agents.items():
+        np.testing.assert_array_equal(after[name], leaf[np.array(sources)])
+    row = tuner.record(state, proposal, returns)
+    assert row["champion/actor_lr"] == proposal.hyper["actor_lr"][sources[0]]
 
 
 @pytest.mark.parametrize("search", ["cem", "es"])
 def test_learning_rates_move_to_what_pays(search):
-    tuner = build("oht-lr", {"search": search, "population": 30, "at_once": 30}, None)
+    tuner = build("oht-lr", {"search": search, "population": 30, "at_once": 30, "main": "plays"}, None)
     _, _, proposal, rows = run(tuner, 60, by_value("critic_lr", lambda rate: -abs(np.log10(rate) + 3.5)))
     assert np.log10(proposal.hyper["critic_lr"][0]) == pytest.approx(-3.5, abs=0.15)
     assert rows[-1]["critic_lr/mu"] == pytest.approx(np.log10(rows[-1]["champion/critic_lr"]))
@@ -309,7 +322,7 @@ def test_learning_rates_move_to_what_pays(search):
 
 
 def test_tied_learning_rates_move_together():
-    tuner = build("oht-lr", {"es_rate": 0.5}, {"actor_lr+critic_lr": LogFloat(1e-5, 1.0)})
+    tuner = build("oht-lr", {"es_rate": 0.5, "main": "plays"}, {"actor_lr+critic_lr": LogFloat(1e-5, 1.0)})
     _, _, proposal, rows = run(tuner, 50, by_value("critic_lr", np.log10))
     np.testing.assert_array_equal(proposal.hyper["actor_lr"], proposal.hyper["critic_lr"])
     assert rows[-1]["actor_lr+critic_lr/mu"] > -4
@@ -319,7 +332,7 @@ def test_tied_learning_rates_move_together():
 
 
 def test_discrete_and_continuous_together():
-    tuner = build("oht", {"population": 30, "at_once": 30, "beta": 0.1}, MIXED)
+    tuner = build("oht", {"population": 30, "at_once": 30, "beta": 0.1, "main": "plays"}, MIXED)
 
     def returns(proposal: Proposal) -> np.ndarray:
         n, rate = proposal.hyper["n_step"][proposal.actors], proposal.hyper["critic_lr"][proposal.actors]
@@ -334,7 +347,7 @@ def test_discrete_and_continuous_together():
 
 def test_returns_of_a_member_are_averaged():
     # Of four members with two episodes each, 2 and 3 have the best means though 4 has the best episode.
-    settings = {"search": "cem", "population": 4, "at_once": 4, "episodes": 2, "main_plays": False}
+    settings = {"search": "cem", "population": 4, "at_once": 4, "episodes": 2, "main": "watches"}
     tuner = build("oht-lr", settings, None)
     state, proposal = tuner.ask(KEY, tuner.init(KEY), new_agents(tuner), 0)
     np.testing.assert_array_equal(proposal.actors, [1, 1, 2, 2, 3, 3, 4, 4])
@@ -356,7 +369,7 @@ def test_the_main_agent_plays_beside_them_but_teaches_nothing():
         states.append(state.gaussian.mu)
     np.testing.assert_array_equal(*states)
     assert states[0][0] > -3
-    silent = build("oht-lr", {**settings, "main_plays": False}, None)
+    silent = build("oht-lr", {**settings, "main": "watches"}, None)
     np.testing.assert_array_equal(run(silent, 1, zeros)[2].actors, [1, 2])
 
 

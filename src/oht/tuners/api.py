@@ -33,3 +33,9 @@ class Tuner(NamedTuple):
     same_start: bool = False  # whether the agents of an iteration all start from the same state
     own_replays: bool = False  # whether each agent learns only from its own episodes
     shared_critic: bool = False  # whether the agents that learn have one critic, as in CEM-RL
+
+
+@jax.jit
+def copied(agents: Agents, sources: np.ndarray) -> Agents:
+    """Agent i goes on as a copy of agent sources[i], optimiser and targets included."""
+    return jax.tree.map(lambda leaf: leaf[sources], agents)

@@ -16,7 +16,7 @@ from oht.errors import UserError
 from oht.settings import setting
 from oht.spaces import Choice, Dimension, Int, Space, label
 from oht.tuners import columns
-from oht.tuners.api import Agents, Key, Proposal, Tuner
+from oht.tuners.api import Agents, Key, Proposal, Tuner, copied
 from oht.tuners.search import Gaussian, generator
 
 FACTORS = (0.8, 1.2)
@@ -77,7 +77,7 @@ def make(settings: Pbt, tune: Mapping[str, Dimension], base: Mapping[str, float]
             name: np.where(copies, explored(rng, space, name, old[parents], settings.resample), old)
             for name, old in state.values.items()
         }
-        return state._replace(values=values, returns=history[parents]), _copied(agents, parents)
+        return state._replace(values=values, returns=history[parents]), copied(agents, parents)
 
     def champion(key: Key, state: State) -> int:
         return int(state.returns.mean(axis=1).argmax())
@@ -120,11 +120,6 @@ def explored(rng: np.random.Generator, space: Space, name: str, values: np.ndarr
         low, high = (end[name] for end in space.extremes())
         moved = np.clip(values + 2 * up - 1 if isinstance(dim, Int) else values * np.take(FACTORS, up), low, high)
     return np.where(rng.random(len(values)) < resample, draw(rng, space, len(values))[name], moved)
-
-
-@jax.jit
-def _copied(agents: Agents, parents: np.ndarray) -> Agents:
-    return jax.tree.map(lambda leaf: leaf[parents], agents)
 
 
 def spread(space: Space, values: Mapping[str, np.ndarray]) -> Gaussian:

@@ -3,22 +3,21 @@
 Agent 0 is the main agent, which the appendix keeps at the centre of the distribution: it trains at mu (for a discrete
 dimension: at the likeliest value, ties going to the algorithm's own) and it is the champion. N members draw values,
 train, and play, all at once or a few in each iteration; when all have played, their returns move the distribution.
-The main agent plays beside them: one that only learns from what others did never finds out where it is wrong.
+The main agent plays beside them, since one that only learns from what others did never finds out where it is wrong,
+and if a member did better, the main agent goes on as its copy: so it gets out of where it is stuck.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from oht.errors import UserError
 from oht.settings import setting
 from oht.spaces import Choice, Dimension, Space
 from oht.tuners import columns
-from oht.tuners.api import Agents, Key, Proposal, Tuner
+from oht.tuners.api import Agents, Key, Proposal, Tuner, copied
 from oht.tuners.arms import Discrete
 from oht.tuners.search import Categorical, Gaussian, Search, ascent, categorical, cem, fitness, generator
 
@@ -39,7 +38,10 @@ class Population:
     members: Literal["fork", "persist"] = setting(
         "fork", "sampled: each iteration, members fork from the main agent or persist with their own weights"
     )
-    main_plays: bool = setting(True, "sampled: whether the main agent plays an episode in each iteration, too")
+    main: Literal["adopts", "plays", "watches"] = setting(
+        "adopts",
+        "sampled: the main agent only watches; plays, too; or adopts: plays, and becomes the member that did better",
+    )
     main_ratio: float = setting(
         1.0, "sampled: gradient steps of the main agent for each env step of all", low=0, high=1000
     )
@@ -89,7 +91,8 @@ def make(settings: Sampled, tune: Mapping[str, Dimension], base: Mapping[str, fl
     discrete = {name: categorical(len(choice.values), **rule) for name, choice in space.choices.items()}
     member_ratio = 1 / at_once if settings.member_ratio is None else settings.member_ratio
     ratios = np.array([settings.main_ratio] + at_once * [member_ratio])
-    actors = np.repeat(np.arange(at_once + 1), [int(settings.main_plays)] + at_once * [settings.episodes])
+    actors = np.repeat(np.arange(int(settings.main == "watches"), at_once + 1), settings.episodes)
+    everyone = np.arange(at_once + 1)
 
     def centre(state: State) -> dict[str, float]:
         """What the main agent uses."""
@@ -120,16 +123,24 @@ def make(settings: Sampled, tune: Mapping[str, Dimension], base: Mapping[str, fl
         main = centre(state)
         hyper = {name: np.full(at_once + 1, value, np.float64) for name, value in base.items()}
         hyper |= {name: np.concatenate([[main[name]], values[name]]) for name in space.names}
-        if settings.members == "fork":
-            agents = forked(agents)
         return state, Proposal(agents, hyper, ratios, actors)
+
+    def means(returns: Sequence[float] | np.ndarray) -> np.ndarray:
+        """What each agent that played got, on average over its episodes."""
+        return np.reshape(returns, (-1, settings.episodes)).mean(axis=1)
+
+    def leader(returns: Sequence[float] | np.ndarray) -> int:
+        """Whose weights the main agent goes on with: its own unless a member did better."""
+        got = means(returns)
+        return int(np.where(np.isfinite(got), got, -np.inf).argmax()) if settings.main == "adopts" else 0
 
     def tell(key: Key, state: State, agents: Agents, proposal: Proposal, returns: np.ndarray) -> tuple[State, Agents]:
         played = int(state.played) + at_once
-        means, of_members = state.returns.copy(), returns[int(settings.main_plays) :]
-        means[played - at_once : played] = np.reshape(of_members, (at_once, settings.episodes)).mean(axis=1)
-        state = state._replace(returns=means, played=np.array(played % number))
-        return (learned(state) if played == number else state), agents
+        got = state.returns.copy()
+        got[played - at_once : played] = means(returns)[-at_once:]
+        state = state._replace(returns=got, played=np.array(played % number))
+        sources = np.where((everyone == 0) | (settings.members == "fork"), leader(returns), everyone)
+        return (learned(state) if played == number else state), copied(agents, sources)
 
     def learned(state: State) -> State:
         """With the distribution that the returns of all N members teach."""
@@ -146,7 +157,7 @@ def make(settings: Sampled, tune: Mapping[str, Dimension], base: Mapping[str, fl
         row = columns.gaussian(tuple(space.continuous), state.gaussian)
         for name, choice in space.choices.items():
             row |= columns.logits(name, choice, state.logits[name])
-        row |= columns.champion({name: proposal.hyper[name][0] for name in space.names})
+        row |= columns.champion({name: proposal.hyper[name][leader(returns)] for name in space.names})
         return row | columns.samples(proposal, space.names, returns)
 
     return Tuner(at_once + 1, init, ask, tell, champion, record, settings.explore, settings.same_start)
@@ -161,12 +172,6 @@ def _at_once(settings: Sampled) -> int:
     if settings.population % at_once:
         raise UserError(f"population {settings.population} is not a multiple of at_once {at_once}.")
     return at_once
-
-
-@jax.jit
-def forked(agents: Agents) -> Agents:
-    """Every agent a copy of the main one, optimiser and targets included."""
-    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[0], leaf.shape), agents)
 
 
 def _gaussian_search(settings: Sampled, space: Space) -> Search:
