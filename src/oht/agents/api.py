@@ -69,6 +69,7 @@ class Steps(NamedTuple):
 
     critic: Callable[[Key, State, Batch, Hyper, int], tuple[State, Metrics]]  # so many gradient steps of the critic
     actor: Callable[[State, Batch, Hyper], tuple[State, Metrics]]  # one of the actor, by the critic as it is now
+    targets: Callable[[State, Hyper], State]  # all targets move
     actor_loss: Callable[[Any, Any, Array], Array]  # (actor, critic, obs) -> - mean Q(x, pi(x))
 
 

@@ -83,19 +83,44 @@ def metagrad(
         judge = Judge(new.critic, polyak(judge.target, new.critic, hyper["tau"]), new.critic_moments)
         return judge, {"meta_critic_loss": metrics["critic_loss"]}
 
+    def sloped(key: Key, state: MetaAgent, batch: Batch, hyper: Hyper) -> tuple[list[Any], State, Metrics]:
+        """d phi'/d alpha for each learning rate, and the agent after its update.
+
+        Forward mode, beside the update: the actor's rate enters at the end, the critic's goes through theta' to phi'.
+        """
+        values, units = jax.jvp(decoded, (state.points,), (jnp.ones_like(state.points),))
+        hyper = {**hyper, **values}
+
+        def critic_steps(rate: Array):
+            agent, metrics = steps.critic(key, state.agent, batch, {**hyper, "critic_lr": rate}, algorithm.batches)
+            return agent.critic, (agent, metrics)
+
+        def actor_step(critic: Any, rate: Array):
+            last = batch.split(algorithm.batches)[-1]
+            agent, metrics = steps.actor(halfway._replace(critic=critic), last, {**hyper, "actor_lr": rate})
+            return agent.actor, (agent, metrics)
+
+        rate = {name: jnp.asarray(hyper[name]) for name in ("critic_lr", "actor_lr")}
+        unit = {name: units.get(name, jnp.zeros_like(value)) for name, value in rate.items()}
+        critic, moved, (halfway, metrics) = jax.jvp(
+            critic_steps, (rate["critic_lr"],), (unit["critic_lr"],), has_aux=True
+        )
+        _, along, (agent, more) = jax.linearize(actor_step, critic, rate["actor_lr"], has_aux=True)
+        still = jax.tree.map(jnp.zeros_like, critic)
+        slopes = {
+            "critic_lr": along(moved, jnp.zeros_like(rate["actor_lr"])),
+            "actor_lr": along(still, unit["actor_lr"]),
+        }
+        return [slopes[name] for name in rates], steps.targets(agent, hyper), metrics | more
+
     def update(key: Key, state: MetaAgent, batch: Batch, hyper: Hyper) -> tuple[MetaAgent, Metrics]:
         """z <- mu z + d phi'/d alpha and alpha <- Adam(alpha, grad_phi' J . z); with mu = 0 that is dJ/d alpha."""
         agent_key, judge_key = jax.random.split(key)
         ours, others = batch.split(2)
         judge, judge_metrics = judged(judge_key, state.judge, state.agent, others, hyper)
 
-        def updated(points: Array) -> tuple[Any, tuple[State, Metrics]]:
-            agent, metrics = algorithm.update(agent_key, state.agent, ours, {**hyper, **decoded(points)})
-            return agent.actor, (agent, metrics)
-
-        # forward mode: one pass beside the update for each rate, whatever the size of the networks
-        slope, (agent, metrics) = jax.jacfwd(updated, has_aux=True)(state.points)
-        trace = jax.tree.map(lambda z, d: meta_trace * z + d, state.trace, slope)
+        slopes, agent, metrics = sloped(agent_key, state, ours, hyper)
+        trace = jax.tree.map(lambda z, *d: meta_trace * z + jnp.stack(d, axis=-1), state.trace, *slopes)
         loss, grads = jax.value_and_grad(steps.actor_loss)(agent.actor, judge.critic, others.obs)
         along = jax.tree.map(lambda g, z: jnp.tensordot(g, z, g.ndim), grads, trace)
         points, moments = descend(state.points, sum(jax.tree.leaves(along)), state.moments, meta_lr)

@@ -99,14 +99,16 @@ def td3(
             state, metrics = critic_step(state, part, target, hyper)
         return state, metrics
 
-    def update(key: Key, state: ActorCritic, batch: Batch, hyper: Hyper) -> tuple[ActorCritic, Metrics]:
-        state, metrics = critic_steps(key, state, batch, hyper, policy_delay)
-        state, more = actor_step(state, batch.split(policy_delay)[-1], hyper)
-        state = state._replace(
+    def targets_step(state: ActorCritic, hyper: Hyper) -> ActorCritic:
+        return state._replace(
             target_actor=polyak(state.target_actor, state.actor, hyper["tau"]),
             target_critic=polyak(state.target_critic, state.critic, hyper["tau"]),
         )
-        return state, metrics | more
 
-    steps = Steps(critic_steps, actor_step, actor_loss)
+    def update(key: Key, state: ActorCritic, batch: Batch, hyper: Hyper) -> tuple[ActorCritic, Metrics]:
+        state, metrics = critic_steps(key, state, batch, hyper, policy_delay)
+        state, more = actor_step(state, batch.split(policy_delay)[-1], hyper)
+        return targets_step(state, hyper), metrics | more
+
+    steps = Steps(critic_steps, actor_step, targets_step, actor_loss)
     return Algorithm(init, act, update, hyper, batches=policy_delay, steps=steps)
