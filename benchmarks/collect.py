@@ -30,21 +30,23 @@ def gather(task: str, runs: list[Path]) -> list[dict[str, object]]:
 
 
 def draw(rows: list[dict[str, object]], title: str, out: Path) -> None:
-    """The mean over seeds of the test return, with a band of one standard deviation."""
+    """The mean over seeds of the test return, with a band of one standard deviation; the best at the end come first."""
     curves: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         curves[str(row["method"])][int(str(row["env_steps"]))].append(float(str(row["return_mean"])))
-    figure, axis = plt.subplots(figsize=(7, 4), layout="constrained")
-    for method, points in curves.items():
+    figure, axis = plt.subplots(figsize=(9, 4.5), layout="constrained")
+    best_first = sorted(curves, key=lambda method: -np.mean(curves[method][max(curves[method])]))
+    for method in best_first:
+        points = curves[method]
         seeds = max(map(len, points.values()))
         steps = sorted(step for step, returns in points.items() if len(returns) == seeds)
         mean, std = (np.array([statistic(points[step]) for step in steps]) for statistic in (np.mean, np.std))
-        (line,) = axis.plot(steps, mean, label=f"{method} ({seeds} seeds)")
-        axis.fill_between(steps, mean - std, mean + std, color=line.get_color(), alpha=0.2)
+        (line,) = axis.plot(steps, mean, label=f"{method}: {mean[-1]:.0f} ({seeds} seeds)")
+        axis.fill_between(steps, mean - std, mean + std, color=line.get_color(), alpha=0.12, linewidth=0)
     axis.set_xlabel("env steps of all agents")
     axis.set_ylabel("test return, 10 episodes")
     axis.set_title(title)
-    axis.legend()
+    axis.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     axis.grid(alpha=0.3)
     figure.savefig(out, dpi=120)
 
