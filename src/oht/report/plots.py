@@ -81,12 +81,16 @@ def discrete_values(schedule: Columns, name: str) -> list[str]:
     return [column.split("/")[2] for column in schedule if column.startswith(f"{name}/p/")]
 
 
+def first(name: str) -> str:
+    """Hyper-parameters that share a distribution have the same value, so the first stands for all."""
+    return name.split("+")[0]
+
+
 def samples(schedule: Columns, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(env steps, value, return) of all that was played."""
     numbers = sorted({int(m[1]) for c in schedule if (m := re.fullmatch(r"sample/(\d+)/return", c))})
     steps = np.concatenate([schedule["env_steps"] for _ in numbers])
-    first = name.split("+")[0]  # hyper-parameters that share a distribution have the same value
-    values = np.concatenate([schedule[f"sample/{i}/{first}"] for i in numbers])
+    values = np.concatenate([schedule[f"sample/{i}/{first(name)}"] for i in numbers])
     return steps, values, np.concatenate([schedule[f"sample/{i}/return"] for i in numbers])
 
 
@@ -114,7 +118,7 @@ def draw_probabilities(axis: Any, schedule: Columns, name: str) -> None:
 
 
 def draw_gaussian(figure: Any, axis: Any, schedule: Columns, name: str, logarithmic: bool) -> None:
-    """The mean with a band of one sigma, and what was sampled, coloured by the return it got."""
+    """The mean with a band of one sigma, what was sampled, coloured by its return, and rings at the champion's values."""
     steps, values, returns = samples(schedule, name)
     mu, sigma = schedule[f"{name}/mu"], schedule[f"{name}/sigma"]
     middle, low, high = (10.0**x if logarithmic else x for x in (mu, mu - sigma, mu + sigma))
@@ -123,6 +127,12 @@ def draw_gaussian(figure: Any, axis: Any, schedule: Columns, name: str, logarith
     finite = np.isfinite(returns)
     points = axis.scatter(steps[finite], values[finite], c=returns[finite], s=7, cmap="viridis", alpha=0.8)
     figure.colorbar(points, ax=axis, label="return")
+    used = schedule[f"champion/{first(name)}"]
+    other = ~np.isclose(used, middle, rtol=1e-6, atol=0)  # where it is not the mean
+    ring = {"s": 30, "facecolors": "none", "edgecolors": "tab:red", "linewidths": 0.8}
+    if other.any():
+        axis.scatter(schedule["env_steps"][other], used[other], **ring, label="used by the champion")
+        axis.legend(fontsize=8, loc="best")
     axis.set_yscale("log" if logarithmic else "linear")
     axis.set_ylabel(name)
     axis.grid(alpha=0.3)
