@@ -118,7 +118,7 @@ def draw_probabilities(axis: Any, schedule: Columns, name: str) -> None:
 
 
 def draw_gaussian(figure: Any, axis: Any, schedule: Columns, name: str, logarithmic: bool) -> None:
-    """The mean with a band of one sigma, what was sampled, coloured by its return, and rings at the champion's values."""
+    """The mean with a band of one sigma, the samples coloured by their returns, and rings at the champion's values."""
     steps, values, returns = samples(schedule, name)
     mu, sigma = schedule[f"{name}/mu"], schedule[f"{name}/sigma"]
     middle, low, high = (10.0**x if logarithmic else x for x in (mu, mu - sigma, mu + sigma))
