@@ -1,10 +1,10 @@
 """OHT-ES by a sampled population: Algorithm 1, for continuous, discrete and mixed spaces.
 
 Agent 0 is the main agent, which the appendix keeps at the centre of the distribution: it trains at mu (for a discrete
-dimension: at the likeliest value, ties going to the algorithm's own) and it is the champion. N members draw values,
-train, and play, all at once or a few in each iteration; when all have played, their returns move the distribution.
-The main agent plays beside them, since one that only learns from what others did never finds out where it is wrong,
-and if a member did better, the main agent goes on as its copy: so it gets out of where it is stuck.
+dimension: at the likeliest value, ties going to the algorithm's own) and it is the champion. N members draw values, all
+at once or a few at a time. Each lives for some iterations, in which it trains and plays beside the main agent, and is
+judged by how much better it did; when all N have lived, this moves the distribution. A main agent that learned only
+from what others did would not find out where it is wrong, so it plays; if a member did better, it goes on as its copy.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,6 +38,9 @@ class Population:
     members: Literal["fork", "persist"] = setting(
         "fork", "sampled: each iteration, members fork from the main agent or persist with their own weights"
     )
+    life: int = setting(
+        5, "sampled: iterations that a member lives and is judged by, from its fork to the next", low=1, high=10**6
+    )
     main: Literal["adopts", "plays", "watches"] = setting(
         "adopts",
         "sampled: the main agent only watches; plays, too; or adopts: plays, and becomes the member that did better",
@@ -66,7 +69,7 @@ class Sampled(Population, Discrete):
     sigma_noise: float = setting(0.0, "cem: noise floor, its square is added to sigma^2 at each step", low=0)
     mu_step: float = setting(1.0, "cem: share of the way that mu goes to the mean of the elites", low=0, high=1)
     sigma_step: float = setting(1.0, "cem: share of the way that sigma goes to that of the elites", low=0, high=1)
-    es_rate: float = setting(0.05, "es: learning rate beta of Eqn (3)", low=0)
+    es_rate: float = setting(0.2, "es: learning rate beta of Eqn (3)", low=0)
     es_scale: Literal["unbiased", "paper", "natural"] = setting(
         "unbiased", "es: factor in Eqn (3): unbiased (1/sigma^2), paper (1/sigma, as printed) or natural (1)"
     )
@@ -77,8 +80,10 @@ class State(NamedTuple):
     logits: dict[str, Categorical]
     points: np.ndarray  # (N, D) what the members drew, continuous dimensions, encoded
     indices: dict[str, np.ndarray]  # (N,) and for each discrete dimension
-    returns: np.ndarray  # (N,) of those that have played
-    played: np.ndarray  # how many these are
+    returns: np.ndarray  # (N,) what those that have lived got, more than the main agent where it plays
+    lived: np.ndarray  # how many these are
+    life: np.ndarray  # (agents that play, iterations of a life) returns in this life so far
+    age: np.ndarray  # how many iterations of it are over
 
 
 def make(settings: Sampled, tune: Mapping[str, Dimension], base: Mapping[str, float]) -> Tuner:
@@ -91,8 +96,9 @@ def make(settings: Sampled, tune: Mapping[str, Dimension], base: Mapping[str, fl
     discrete = {name: categorical(len(choice.values), **rule) for name, choice in space.choices.items()}
     member_ratio = 1 / at_once if settings.member_ratio is None else settings.member_ratio
     ratios = np.array([settings.main_ratio] + at_once * [member_ratio])
-    actors = np.repeat(np.arange(int(settings.main == "watches"), at_once + 1), settings.episodes)
     everyone = np.arange(at_once + 1)
+    players = everyone[int(settings.main == "watches") :]
+    actors = np.repeat(players, settings.episodes)
 
     def centre(state: State) -> dict[str, float]:
         """What the main agent uses."""
@@ -105,7 +111,9 @@ def make(settings: Sampled, tune: Mapping[str, Dimension], base: Mapping[str, fl
         logits = {name: search.init() for name, search in discrete.items()}
         indices = {name: np.zeros(number, np.int64) for name in discrete}
         points = np.tile(space.mu, (number, 1))
-        return State(gaussian.init(), logits, points, indices, np.zeros(number), np.zeros((), np.int64))
+        none = np.zeros((), np.int64)
+        life = np.zeros((len(players), settings.life))
+        return State(gaussian.init(), logits, points, indices, np.zeros(number), none, life, none)
 
     def drawn(key: Key, state: State) -> State:
         """With new values for all N members."""
@@ -115,9 +123,9 @@ def make(settings: Sampled, tune: Mapping[str, Dimension], base: Mapping[str, fl
         return state._replace(points=points, indices=indices)
 
     def ask(key: Key, state: State, agents: Agents, env_steps: int) -> tuple[State, Proposal]:
-        if state.played == 0:
+        if state.lived == 0 and state.age == 0:
             state = drawn(key, state)
-        turn = slice(int(state.played), int(state.played) + at_once)
+        turn = slice(int(state.lived), int(state.lived) + at_once)
         values = space.decode(state.points[turn])
         values |= {name: np.array(choice.values)[state.indices[name][turn]] for name, choice in space.choices.items()}
         main = centre(state)
@@ -125,22 +133,30 @@ def make(settings: Sampled, tune: Mapping[str, Dimension], base: Mapping[str, fl
         hyper |= {name: np.concatenate([[main[name]], values[name]]) for name in space.names}
         return state, Proposal(agents, hyper, ratios, actors)
 
-    def means(returns: Sequence[float] | np.ndarray) -> np.ndarray:
-        """What each agent that played got, on average over its episodes."""
-        return np.reshape(returns, (-1, settings.episodes)).mean(axis=1)
+    def older(state: State, returns: Sequence[float] | np.ndarray) -> State:
+        """After one more iteration, in which each agent that played got the mean of its episodes."""
+        life = state.life.copy()
+        life[:, state.age] = np.reshape(returns, (-1, settings.episodes)).mean(axis=1)
+        return state._replace(life=life, age=state.age + 1)
 
-    def leader(returns: Sequence[float] | np.ndarray) -> int:
-        """Whose weights the main agent goes on with: its own unless a member did better."""
-        got = means(returns)
-        return int(np.where(np.isfinite(got), got, -np.inf).argmax()) if settings.main == "adopts" else 0
+    def leader(state: State) -> int:
+        """Whose weights the main agent goes on with: its own, unless a member did better in its whole life."""
+        if settings.main != "adopts" or state.age < settings.life:
+            return 0
+        got = state.life.mean(axis=1)
+        return int(np.where(np.isfinite(got), got, -np.inf).argmax())
 
     def tell(key: Key, state: State, agents: Agents, proposal: Proposal, returns: np.ndarray) -> tuple[State, Agents]:
-        played = int(state.played) + at_once
-        got = state.returns.copy()
-        got[played - at_once : played] = means(returns)[-at_once:]
-        state = state._replace(returns=got, played=np.array(played % number))
-        sources = np.where((everyone == 0) | (settings.members == "fork"), leader(returns), everyone)
-        return (learned(state) if played == number else state), copied(agents, sources)
+        state = older(state, returns)
+        if state.age < settings.life:
+            return state, agents
+        sources = np.where((everyone == 0) | (settings.members == "fork"), leader(state), everyone)
+        got, lived = state.life.mean(axis=1), int(state.lived) + at_once
+        usual = got[0] if len(players) > at_once and np.isfinite(got[0]) else 0.0
+        all_returns = state.returns.copy()
+        all_returns[lived - at_once : lived] = got[-at_once:] - usual
+        state = state._replace(returns=all_returns, lived=np.array(lived % number), age=np.zeros((), np.int64))
+        return (learned(state) if lived == number else state), copied(agents, sources)
 
     def learned(state: State) -> State:
         """With the distribution that the returns of all N members teach."""
@@ -157,7 +173,7 @@ def make(settings: Sampled, tune: Mapping[str, Dimension], base: Mapping[str, fl
         row = columns.gaussian(tuple(space.continuous), state.gaussian)
         for name, choice in space.choices.items():
             row |= columns.logits(name, choice, state.logits[name])
-        row |= columns.champion({name: proposal.hyper[name][leader(returns)] for name in space.names})
+        row |= columns.champion({name: proposal.hyper[name][leader(older(state, returns))] for name in space.names})
         return row | columns.samples(proposal, space.names, returns)
 
     return Tuner(at_once + 1, init, ask, tell, champion, record, settings.explore, settings.same_start)
