@@ -28,7 +28,7 @@ def test_every_example_is_tested():
 
 
 def test_own_algorithm_is_tuned_by_its_own_hyper_parameter(tmp_path):
-    trained = run("own_algorithm", tmp_path / "run", population=4)
+    trained = run("own_algorithm", tmp_path / "run", population=4, life=1)
     efforts = [row["champion/effort"] for row in trained.schedule]
     assert len(set(efforts)) > 1
     assert "actor_loss" in trained.metrics[-1]
