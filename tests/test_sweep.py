@@ -429,14 +429,21 @@ def command(folder: Path) -> subprocess.Popen:
 
 
 def in_the_middle(folder: Path, times: int) -> subprocess.Popen:
-    """A sweep whose runs have begun so many times, and have learned since."""
-    process = command(folder)
+    """A sweep whose runs have begun so many times, and have learned since.
+
+    A run that has come so far is held until the others have, too.
+    """
+    process, held = command(folder), []
     for run in RUNS.values():
         log, metrics = folder / "d" / "logs" / f"{run.name}.log", run.path(folder / "d") / "metrics.csv"
         wait(process, lambda log=log: log.exists() and log.read_text().count(f"to {STEPS:,} steps") == times)
         before = iterations(metrics)
         wait(process, lambda metrics=metrics, before=before: iterations(metrics) >= before + 2)
+        held += [pid for pid in children(process.pid) if Path(f"/proc/{pid}/fd/1").samefile(log)]
+        os.kill(held[-1], signal.SIGSTOP)
         assert not finished(metrics.parent, STEPS)
+    for pid in held:
+        os.kill(pid, signal.SIGCONT)
     return process
 
 
