@@ -405,16 +405,16 @@ def test_exploration_noise_is_a_switch():
 
 
 def test_sigma_zero_is_the_control():
-    tuner = build("oht-lr", {}, {"actor_lr": LogFloat(1e-3, 0.0), "critic_lr": LogFloat(1e-3, 0.0)})
+    tuner = build("oht-lr", {"life": 1}, {"actor_lr": LogFloat(1e-3, 0.0), "critic_lr": LogFloat(1e-3, 0.0)})
     rng = np.random.default_rng(0)
-    _, _, proposal, rows = run(tuner, 10, lambda proposal: rng.standard_normal(len(proposal.actors)))
+    _, _, proposal, rows = run(tuner, 11, lambda proposal: rng.standard_normal(len(proposal.actors)))
     np.testing.assert_allclose(proposal.hyper["actor_lr"], 1e-3)
     assert rows[-1]["critic_lr/mu"] == -3.0
 
 
 def test_values_stay_within_bounds_whatever_the_returns():
     tune = {"actor_lr": LogFloat(1e-2, 2.0, 1e-3, 1e-1), "n_step": Int(3, 5, 1, 5), "gamma": Float(0.99, 0.5, 0.9, 1.0)}
-    tuner = build("oht", {"search": "es", "es_rate": 10.0, "fitness": "raw"}, tune)
+    tuner = build("oht", {"search": "es", "es_rate": 10.0, "fitness": "raw", "life": 1}, tune)
     state, agents = tuner.init(KEY), new_agents(tuner)
     for i in range(20):
         returns = by_value("actor_lr", lambda rate: 1e3 * rate)

@@ -36,7 +36,7 @@ class Population:
         high=1000,
     )
     members: Literal["fork", "persist"] = setting(
-        "fork", "sampled: each iteration, members fork from the main agent or persist with their own weights"
+        "fork", "sampled: members are born as forks of the main agent, or persist with their own weights"
     )
     life: int = setting(
         5, "sampled: iterations that a member lives and is judged by, from its fork to the next", low=1, high=10**6
