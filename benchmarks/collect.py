@@ -2,7 +2,8 @@
 
     python benchmarks/collect.py TASK RUNS... --csv results/NAME.csv --plot results/NAME.png
 
-A run folder's parent names its method: RUNS are folders such as cheetah-run/static-n1/s0.
+A run folder's parent names its method: RUNS are folders such as cheetah-run/static-n1/s0. `--only static-n1,oht-lr`
+draws only these; the CSV has all.
 """
 
 import argparse
@@ -41,7 +42,7 @@ def draw(rows: list[dict[str, object]], title: str, out: Path) -> None:
         seeds = max(map(len, points.values()))
         steps = sorted(step for step, returns in points.items() if len(returns) == seeds)
         mean, std = (np.array([statistic(points[step]) for step in steps]) for statistic in (np.mean, np.std))
-        (line,) = axis.plot(steps, mean, label=f"{method}: {mean[-1]:.0f} ({seeds} seeds)")
+        (line,) = axis.plot(steps, mean, label=f"{method}: {mean[-1]:.0f} ({seeds} seed{'s' * (seeds > 1)})")
         axis.fill_between(steps, mean - std, mean + std, color=line.get_color(), alpha=0.12, linewidth=0)
     axis.set_xlabel("env steps of all agents")
     axis.set_ylabel("test return, 10 episodes")
@@ -57,13 +58,14 @@ def main() -> None:
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("--csv", type=Path, required=True)
     parser.add_argument("--plot", type=Path, required=True)
+    parser.add_argument("--only", type=lambda text: text.split(","))
     args = parser.parse_args()
     rows = gather(args.task, args.runs)
     with args.csv.open("w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS)
         writer.writeheader()
         writer.writerows(rows)
-    draw(rows, args.task, args.plot)
+    draw([row for row in rows if not args.only or row["method"] in args.only], args.task, args.plot)
 
 
 if __name__ == "__main__":

@@ -164,7 +164,7 @@ def test_arms_are_all_combinations():
 def test_arms_train_all_or_who_plays():
     everyone = build("oht-nstep", {}, None)
     _, proposal = everyone.ask(KEY, everyone.init(KEY), new_agents(everyone), 0)
-    np.testing.assert_allclose(proposal.ratios, 1 / 3)
+    np.testing.assert_allclose(proposal.ratios, 2 / 3)
     played = build("oht-nstep", {"train": "played"}, None)
     _, proposal = played.ask(KEY, played.init(KEY), new_agents(played), 0)
     np.testing.assert_array_equal(proposal.ratios, np.eye(3)[proposal.actors[0]])

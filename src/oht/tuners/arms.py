@@ -40,8 +40,8 @@ class Arms(Discrete):
     champion: Literal["sample", "argmax"] = setting("sample", "arms: the tested arm: sample (from P) or argmax")
     replay_ratio: float | None = setting(
         None,
-        "arms: gradient steps of each trained arm for each env step; by default 1 over the number of trained arms,"
-        " the cost of one agent",
+        "arms: gradient steps of each trained arm for each env step; by default 2 over the number of trained arms,"
+        " but at most 1: not more than twice the cost of one agent",
         low=0,
     )
 
@@ -72,7 +72,7 @@ def make(settings: Arms, tune: Mapping[str, Dimension], base: Mapping[str, float
     for (name, choice), indices in zip(choices.items(), index_of, strict=True):
         hyper[name] = np.array(choice.values)[indices]
     trained = number if settings.train == "all" else 1
-    ratio = 1 / trained if settings.replay_ratio is None else settings.replay_ratio
+    ratio = min(1.0, 2 / trained) if settings.replay_ratio is None else settings.replay_ratio
 
     def likeliest(state: State) -> int:
         indices = [searches[name].best(state.logits[name]) for name in searches]
