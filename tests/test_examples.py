@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import oht
+from oht import cli
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 TINY = {"start_steps": 60, "eval_every": 100, "eval_episodes": 2, "batch_size": 8, "hidden": (8, 8)}
@@ -48,6 +49,15 @@ def test_own_environment_is_acted_on_in_its_own_range(tmp_path):
     assert abs(force[0]) <= 3
     explored = [trained.policy(np.array([1.0, 0.0], np.float32), deterministic=False)[0] for _ in range(3)]
     assert len(set(explored)) == 3
+
+
+def test_the_papers_settings_are_one_flag_away(tmp_path):
+    tiny = [f"--{name.replace('_', '-')}={value}" for name, value in (TINY | {"hidden": "8,8"}).items()]
+    config = ["--config", str(EXAMPLES / "paper_oht_lr.toml")]
+    assert cli.main(["train", "Pendulum-v1", *config, *tiny, "--steps=300", "--out", str(tmp_path / "run")]) == 0
+    first = oht.load(tmp_path / "run").schedule[0]
+    assert {first[f"sample/{i}/agent"] for i in range(10)} == {*range(1, 11)}  # all members, not agent 0, the main one
+    assert len({row["actor_lr/sigma"] for row in oht.load(tmp_path / "run").schedule}) > 1  # CEM
 
 
 def test_the_boat_can_be_lost():
