@@ -82,10 +82,10 @@ def test_markdown():
 
 
 def test_latex():
-    table = Table("50 % & more", ["task", "a_b", "x"], [["t^1", "{#}", Score(-1, 2, bold=True)]], ["Mean ± std."])
+    table = Table("50 % & a < b", ["task", "a_b", "x"], [["t^1", "{#}", Score(-1, 2, bold=True)]], ["Mean ± std."])
     assert table.latex().splitlines() == [
         r"\begin{table}  % needs \usepackage{booktabs,graphicx}",
-        r"\caption{50 \% \& more}",
+        r"\caption{50 \% \& a \textless{} b}",
         r"\centering",
         r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
         r"\begin{tabular}{llr}",
