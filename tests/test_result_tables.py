@@ -82,10 +82,10 @@ def test_markdown():
 
 
 def test_latex():
-    table = Table("50 % & a < b", ["task", "a_b", "x"], [["t^1", "{#}", Score(-1, 2, bold=True)]], ["Mean ± std."])
+    table = Table("5 % & a<b>c|d", ["task", "a_b", "x"], [["t^1", "{#}", Score(-1, 2, bold=True)]], ["Mean ± std."])
     assert table.latex().splitlines() == [
         r"\begin{table}  % needs \usepackage{booktabs,graphicx}",
-        r"\caption{50 \% \& a \textless{} b}",
+        r"\caption{5 \% \& a\textless{}b\textgreater{}c\textbar{}d}",
         r"\centering",
         r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
         r"\begin{tabular}{llr}",

@@ -20,7 +20,7 @@ class RunSettings:
     """What every run has, whatever its algorithm and method."""
 
     task: str = setting("", "one of `oht tasks`, a Gymnasium id, or module:Id")
-    algo: str = setting("td3", "td3, sac, ddpg, or uniform: random actions")
+    algo: str = setting("td3", f"one of {', '.join(agents.ALGORITHMS)}; uniform: random actions")
     method: str = setting("static", "how hyper-parameters are chosen; see the methods below")
     steps: int = setting(1_000_000, "env steps of all agents together, random start included", low=1, high=10**9)
     start_steps: int = setting(10_000, "env steps with random actions at the start", low=1, high=10**9)
