@@ -4,9 +4,7 @@ The paper's are TOML files in `built_in/`, of the same format as users' own (doc
 JAX, unless it is asked whether every run of a suite could start.
 """
 
-import json
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any
 
 from oht import settings
 from oht.errors import UserError, unknown
+from oht.experiments.mistakes import Mistake, Place, line_of, parsed
 
 FILE = "suite.toml"  # in the folder of a sweep: what is being run
 BUILT_IN = Path(__file__).parent / "built_in"
@@ -144,12 +143,12 @@ def load(source: str | Path, *, runnable: bool = False) -> Suite:
     except UnicodeDecodeError:
         raise UserError(f"the suite {path} cannot be read: it is not a text in UTF-8.") from None
     try:
-        suite = _suite(path.stem, _parsed(text))
+        suite = _suite(path.stem, parsed(text))
         if runnable:
             check(suite)
         return suite
     except Mistake as mistake:
-        line = mistake.line or _line_of(text, mistake.place, mistake.word)
+        line = mistake.line or line_of(text, mistake.place, mistake.word)
         where = f"{path}, line {line}" if line else f"{path}"
         raise UserError(f"{where}: {mistake}") from None
 
@@ -191,18 +190,7 @@ def check(suite: Suite) -> None:
                 raise Mistake(f"{label}: {error}", _place_of(str(error), number, label, values)) from None
 
 
-# Mistakes and where they are
-
-
-class Mistake(UserError):
-    """What is wrong, and where: keys and indices that lead to it, and a word of its line if it spans several."""
-
-    def __init__(self, sentence: str, place: Sequence[str | int] = (), word: str = "", line: int | None = None):
-        super().__init__(sentence)
-        self.place, self.word, self.line = tuple(place), word, line
-
-
-def _place_of(sentence: str, row: int, label: str, values: Settings) -> tuple[str | int, ...]:
+def _place_of(sentence: str, row: int, label: str, values: Settings) -> Place:
     """The setting that a sentence speaks of, or its method."""
     for name in (*values, "steps"):
         if re.search(rf"\b{re.escape(name)}\b", sentence):
@@ -210,60 +198,7 @@ def _place_of(sentence: str, row: int, label: str, values: Settings) -> tuple[st
     return ("rows", row, "methods", label)
 
 
-def _line_of(text: str, place: tuple[str | int, ...], word: str) -> int | None:
-    """The line of a statement: the first that the file cannot do without to have this place.
-
-    A setting of a row's method may be written in the row, with the method, or for all runs; tasks in a row or for all.
-    """
-    for written in _spellings(place):
-        lines, whole = text.splitlines(), 0
-        for number in range(1, len(lines) + 1):
-            try:
-                values = tomllib.loads("\n".join(lines[:number]))
-            except tomllib.TOMLDecodeError:
-                continue  # in the middle of a statement
-            if _has(values, written):
-                statement = range(whole + 1, number + 1)
-                named = (n for n in reversed(statement) if word and json.dumps(word) in lines[n - 1])
-                return next(named, statement[0])
-            whole = number
-    return None
-
-
-def _spellings(place: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:
-    match place:
-        case ("rows", int(), "methods", str(label), str(name)):
-            for spelled in (name, name.replace("_", "-")):
-                yield from ((*place[:-1], spelled), ("methods", label, spelled), ("settings", spelled))
-        case ("rows", int(), "methods", str(label)):
-            yield from (place, ("methods", label))
-        case ("rows", int(), "tasks"):
-            yield from (place, ("tasks",))
-        case ():
-            return
-        case _:
-            yield place
-
-
-def _has(values: Any, place: tuple[str | int, ...]) -> bool:
-    for key in place:
-        try:
-            values = values[key]
-        except (LookupError, TypeError):
-            return False
-    return True
-
-
 # The format
-
-
-def _parsed(text: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        found = re.fullmatch(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)", str(error), re.DOTALL)
-        what, line = (found[1], found[2]) if found else (str(error), None)
-        raise Mistake(f"not TOML: {what}.", line=int(line) if line else len(text.splitlines())) from None
 
 
 def _suite(name: str, values: Mapping[str, Any]) -> Suite:
