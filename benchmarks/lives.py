@@ -23,22 +23,26 @@ COLUMNS = ("seed", "env_steps", *NAMES, "main", "member")
 def lives(run: Path) -> list[tuple[float, ...]]:
     """Of each whole life: its end, the member's values, and the mean returns of the main agent and the member."""
     settings = tomllib.loads((run / "config.toml").read_text())
-    table, life = read(run / "schedule.csv"), settings["life"]
-    ends = range(life, len(table["env_steps"]) + 1, life)
+    table = read(run / "schedule.csv")
+    columns = len([name for name in table if name.endswith("/agent")])  # 2 if both play in an iteration, otherwise 1
 
-    def mean(agent: int, end: int) -> float:
-        return round(float(np.mean(table[f"sample/{agent}/return"][end - life : end])), 2)
+    def episodes(name: str) -> np.ndarray:
+        return np.stack([table[f"sample/{i}/{name}"] for i in range(columns)], axis=1).ravel()
 
-    return [
-        (
+    agents, returns, values = episodes("agent"), episodes("return"), {name: episodes(name) for name in NAMES}
+    size = 2 * settings["life"] * settings["episodes"]  # episodes of a life
+
+    def whole(start: int) -> tuple[float, ...]:
+        rows = np.arange(start, start + size)
+        main, member = rows[agents[rows] == 0], rows[agents[rows] == 1]
+        return (
             settings["seed"],
-            int(table["env_steps"][end - 1]),
-            *(float(f"{table[f'sample/1/{name}'][end - 1]:.4g}") for name in NAMES),
-            mean(0, end),
-            mean(1, end),
+            int(table["env_steps"][rows[-1] // columns]),
+            *(float(f"{values[name][member[0]]:.4g}") for name in NAMES),
+            *(round(float(returns[of].mean()), 2) for of in (main, member)),
         )
-        for end in ends
-    ]
+
+    return [whole(start) for start in range(0, len(agents) - size + 1, size)]
 
 
 def show(rows: np.ndarray) -> None:

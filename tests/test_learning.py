@@ -24,6 +24,7 @@ def test_a_bad_learning_rate_is_left(tmp_path):
         tune={"actor_lr": oht.LogFloat(bad, 1.0), "critic_lr": oht.LogFloat(bad, 1.0)},
         es_rate=1.0,
         at_once=10,
+        together=True,
         life=1,
         episodes=4,
         member_ratio=1.0,

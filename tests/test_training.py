@@ -27,6 +27,7 @@ TINY = {
     "max_episode": 20,
     "tensorboard": False,
 }
+EPISODE = 10  # steps of FollowObservation
 METHODS = {
     "static": {},
     "oht-nstep": {"window": 2},
@@ -63,6 +64,18 @@ def test_the_same_seed_gives_the_same_run(method, tmp_path):
     same(one, other)
     different = tiny(tmp_path / "c", method, seed=1)
     assert without_wall_time(different.path / "metrics.csv") != without_wall_time(one.path / "metrics.csv")
+
+
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("same_start", [True, False])
+def test_agents_of_a_round_start_from_the_same_state(together, same_start, tmp_path):
+    settings = {"together": together, "same_start": same_start, "steps": TINY["start_steps"] + 8 * EPISODE}
+    run = tiny(tmp_path / "run", "oht-lr", replay_size=1000, **settings)
+    slots = int(run.progress.replay.written)
+    firsts = np.asarray(run.progress.replay.obs)[: slots : EPISODE + 1, 0][TINY["start_steps"] // EPISODE :]
+    main, member = firsts[0::2], firsts[1::2]
+    assert len(set(main)) == 4
+    assert (main == member).tolist() == 4 * [same_start]
 
 
 class StopsAfter(Reporter):

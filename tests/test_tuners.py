@@ -22,6 +22,7 @@ CASES = {
     "arms, two dimensions": ("oht-nstep", {}, {"n_step": Choice(1, 2, 3), "gamma": Choice(0.98, 0.99)}),
     "oht-lr": ("oht-lr", {}, None),
     "oht-lr, all at once": ("oht-lr", {"at_once": 10, "episodes": 2, "explore": False}, None),
+    "oht-lr, together": ("oht-lr", {"together": True, "at_once": 5}, None),
     "oht-lr, cem": ("oht-lr", {"search": "cem", "population": 4, "at_once": 2}, None),
     "oht-lr, persist": ("oht-lr", {"members": "persist", "population": 5}, None),
     "oht-lr, tied": ("oht-lr", {}, {"actor_lr+critic_lr": LogFloat(1e-3)}),
@@ -239,7 +240,7 @@ def test_too_many_arms_and_no_arms():
 
 
 def test_the_main_agent_is_the_centre():
-    tuner = build("oht-lr", {"at_once": 10}, None)
+    tuner = build("oht-lr", {"at_once": 10, "together": True}, None)
     _, _, proposal, _ = run(tuner, 1, zeros)
     assert tuner.population == 11
     assert proposal.hyper["actor_lr"][0] == pytest.approx(1e-3)
@@ -249,8 +250,9 @@ def test_the_main_agent_is_the_centre():
     assert tuner.champion(KEY, tuner.init(KEY)) == 0
 
 
-def test_members_play_one_after_the_other_and_teach_when_all_have_played():
-    alone, together = build("oht-lr", {"life": 1}, None), build("oht-lr", {"at_once": 10, "life": 1}, None)
+def test_members_live_one_after_the_other_and_teach_when_all_have_lived():
+    alone = build("oht-lr", {"life": 1, "together": True}, None)
+    crowd = build("oht-lr", {"life": 1, "together": True, "at_once": 10}, None)
     assert alone.population == 2
     pays = by_value("critic_lr", np.log10)
     state, agents, rows, drawn = alone.init(KEY), new_agents(alone), [], []
@@ -260,12 +262,34 @@ def test_members_play_one_after_the_other_and_teach_when_all_have_played():
         np.testing.assert_array_equal(proposal.ratios, [1.0, 1.0])
         rows.append(row)
         drawn.append(proposal.hyper["critic_lr"][1])
-    _, _, proposal, first = turn(together, KEY, together.init(KEY), new_agents(together), pays)
-    np.testing.assert_array_equal(drawn[:10], proposal.hyper["critic_lr"][1:])  # the same draws, in turns
-    told = turn(together, KEY, together.init(KEY), new_agents(together), pays)[0]
+    told, _, proposal, first = turn(crowd, KEY, crowd.init(KEY), new_agents(crowd), pays)
+    np.testing.assert_array_equal(drawn[:10], proposal.hyper["critic_lr"][1:])  # the same draws, one by one
     assert {row["critic_lr/mu"] for row in rows[:10]} == {first["critic_lr/mu"]}
     assert rows[10]["critic_lr/mu"] == pytest.approx(told.gaussian.mu[1])
     assert told.gaussian.mu[1] != first["critic_lr/mu"]
+
+
+@pytest.mark.parametrize("episodes", [1, 2])
+def test_agents_take_turns_and_teach_what_they_teach_together(episodes):
+    settings = {"life": 2, "population": 4, "at_once": 2, "episodes": episodes}
+    in_turn, together = build("oht-lr", settings, None), build("oht-lr", {**settings, "together": True}, None)
+    pays = by_value("critic_lr", np.log10)
+    state, agents, order = in_turn.init(KEY), new_agents(in_turn), []
+    for i in range(12):  # 2 lives of 2 rounds of 3 turns
+        state, agents, proposal, row = turn(in_turn, KEY, state, agents, pays)
+        assert row["champion/critic_lr"] == (
+            proposal.hyper["critic_lr"].max() if i in (5, 11) else proposal.hyper["critic_lr"][0]
+        )
+        assert proposal.since == i % 3
+        assert len(proposal.actors) == episodes
+        order.append(int(proposal.actors[0]))
+    assert order == [0, 1, 2, 2, 1, 0] * 2  # whoever is the first of a round is the last of the next
+    told, after = together.init(KEY), new_agents(together)
+    for _ in range(4):
+        told, after, proposal, _ = turn(together, KEY, told, after, pays)
+        assert proposal.since == 0
+    jax.tree.map(np.testing.assert_allclose, (state, agents), (told, after))
+    assert told.gaussian.mu[1] > -3
 
 
 @pytest.mark.parametrize(
@@ -302,7 +326,7 @@ def test_antithetic_learning_rates():
     ],
 )
 def test_who_goes_on_as_whose_copy(settings, returns, sources):
-    tuner = build("oht-lr", {"population": 4, "at_once": 4, "life": 1, **settings}, None)
+    tuner = build("oht-lr", {"population": 4, "at_once": 4, "life": 1, "together": True, **settings}, None)
     agents = new_agents(tuner)
     state, proposal = tuner.ask(KEY, tuner.init(KEY), agents, 0)
     assert proposal.agents is agents
@@ -315,7 +339,8 @@ def test_who_goes_on_as_whose_copy(settings, returns, sources):
 
 @pytest.mark.parametrize("search", ["cem", "es"])
 def test_learning_rates_move_to_what_pays(search):
-    tuner = build("oht-lr", {"search": search, "population": 30, "at_once": 30, "main": "plays", "life": 1}, None)
+    crowd = {"population": 30, "at_once": 30, "together": True}
+    tuner = build("oht-lr", {"search": search, "main": "plays", "life": 1, **crowd}, None)
     _, _, proposal, rows = run(tuner, 60, by_value("critic_lr", lambda rate: -abs(np.log10(rate) + 3.5)))
     assert np.log10(proposal.hyper["critic_lr"][0]) == pytest.approx(-3.5, abs=0.15)
     assert rows[-1]["critic_lr/mu"] == pytest.approx(np.log10(rows[-1]["champion/critic_lr"]))
@@ -324,7 +349,11 @@ def test_learning_rates_move_to_what_pays(search):
 
 
 def test_tied_learning_rates_move_together():
-    tuner = build("oht-lr", {"es_rate": 0.5, "main": "plays", "life": 1}, {"actor_lr+critic_lr": LogFloat(1e-5, 1.0)})
+    tuner = build(
+        "oht-lr",
+        {"es_rate": 0.5, "main": "plays", "life": 1, "together": True},
+        {"actor_lr+critic_lr": LogFloat(1e-5, 1.0)},
+    )
     _, _, proposal, rows = run(tuner, 50, by_value("critic_lr", np.log10))
     np.testing.assert_array_equal(proposal.hyper["actor_lr"], proposal.hyper["critic_lr"])
     assert rows[-1]["actor_lr+critic_lr/mu"] > -4
@@ -334,7 +363,8 @@ def test_tied_learning_rates_move_together():
 
 
 def test_discrete_and_continuous_together():
-    tuner = build("oht", {"population": 30, "at_once": 30, "beta": 0.1, "main": "plays", "life": 1}, MIXED)
+    crowd = {"population": 30, "at_once": 30, "together": True}
+    tuner = build("oht", {"beta": 0.1, "main": "plays", "life": 1, **crowd}, MIXED)
 
     def returns(proposal: Proposal) -> np.ndarray:
         n, rate = proposal.hyper["n_step"][proposal.actors], proposal.hyper["critic_lr"][proposal.actors]
@@ -350,7 +380,7 @@ def test_discrete_and_continuous_together():
 def test_returns_of_a_member_are_averaged():
     # Of four members with two episodes each, 2 and 3 have the best means though 4 has the best episode.
     settings = {"search": "cem", "population": 4, "at_once": 4, "episodes": 2, "main": "watches", "life": 1}
-    tuner = build("oht-lr", settings, None)
+    tuner = build("oht-lr", {**settings, "together": True}, None)
     state, proposal = tuner.ask(KEY, tuner.init(KEY), new_agents(tuner), 0)
     np.testing.assert_array_equal(proposal.actors, [1, 1, 2, 2, 3, 3, 4, 4])
     told, _ = tuner.tell(KEY, state, proposal.agents, proposal, np.array([0, 0, 5, 5, 6, 4, -9, 9.0]))
@@ -358,7 +388,7 @@ def test_returns_of_a_member_are_averaged():
 
 
 def test_a_member_is_judged_by_its_whole_life_beside_the_main_agent():
-    tuner = build("oht-lr", {"population": 2, "life": 3}, None)
+    tuner = build("oht-lr", {"population": 2, "life": 3, "together": True}, None)
     agents = new_agents(tuner)
     state = tuner.init(KEY)
     # all get better; the first member is 6 better than the main agent in the mean of its life, the second 3 worse
@@ -384,7 +414,7 @@ def test_a_member_is_judged_by_its_whole_life_beside_the_main_agent():
 
 
 def test_the_main_agent_is_what_members_are_measured_by_and_may_only_watch():
-    settings = {"population": 4, "at_once": 2, "life": 1}
+    settings = {"population": 4, "at_once": 2, "life": 1, "together": True}
     tuner = build("oht-lr", settings, None)
     rising = itertools.count(0, 1000)  # what all get, whatever their values
 
@@ -407,7 +437,7 @@ def test_exploration_noise_is_a_switch():
 def test_sigma_zero_is_the_control():
     tuner = build("oht-lr", {"life": 1}, {"actor_lr": LogFloat(1e-3, 0.0), "critic_lr": LogFloat(1e-3, 0.0)})
     rng = np.random.default_rng(0)
-    _, _, proposal, rows = run(tuner, 11, lambda proposal: rng.standard_normal(len(proposal.actors)))
+    _, _, proposal, rows = run(tuner, 21, lambda proposal: rng.standard_normal(len(proposal.actors)))
     np.testing.assert_allclose(proposal.hyper["actor_lr"], 1e-3)
     assert rows[-1]["critic_lr/mu"] == -3.0
 
@@ -429,7 +459,7 @@ def test_cem_needs_elites():
 
 
 def test_random_draws_afresh_and_learns_nothing():
-    tuner = build("random", {"life": 1}, None)
+    tuner = build("random", {"life": 1, "together": True}, None)
     state, _, first, _ = run(tuner, 1, by_value("actor_lr", np.log10))
     jax.tree.map(np.testing.assert_array_equal, state.gaussian, tuner.init(KEY).gaussian)
     _, second = tuner.ask(jax.random.fold_in(KEY, 9), state, first.agents, 0)

@@ -130,12 +130,13 @@ def explore_at_random(setup: Setup, t: Progress) -> Progress:
 
 def iterate(setup: Setup, t: Progress, look: Callable[[int, int], None]) -> tuple[Progress, Outcome]:
     """One turn of Algorithm 1. `look` is told how many of how many gradient steps are done."""
-    k3, k4, k5, k6 = jax.random.split(_key(setup, "iteration", t.iteration), 4)
+    k3, k4, k5, k6 = _iteration_keys(setup, t.iteration)
     tuner_state, proposal = setup.tuner.ask(k3, t.tuner, t.agents, t.env_steps)  # line 3
     agents, owed, updates, metrics = learn(setup, k4, t, proposal, look)  # line 4
     agents, sick = heal(setup, agents, k6, tuner_state)
     proposal = proposal._replace(hyper={**proposal.hyper, **population.learned(setup.algorithm, agents)})
-    episodes = play(setup, k5, agents, proposal)  # line 5
+    _, _, starts, _ = _iteration_keys(setup, t.iteration - proposal.since)
+    episodes = play(setup, k5, starts, agents, proposal)  # line 5
     returns = np.array([episode.total for episode in episodes])
     returns[np.isin(proposal.actors, sick)] = -np.inf
     schedule = setup.tuner.record(tuner_state, proposal, returns.tolist())
@@ -186,10 +187,10 @@ def heal(setup: Setup, agents, key, tuner_state) -> tuple[Any, list[int]]:
     return population.put(agents, sick, population.take(agents, np.full(len(sick), donor))), sick.tolist()
 
 
-def play(setup: Setup, key, agents, proposal: Proposal) -> list[Episode]:
+def play(setup: Setup, key, starts, agents, proposal: Proposal) -> list[Episode]:
     """One whole episode of each actor, with exploration noise unless the tuner wants none."""
     actors = proposal.actors
-    seeds = np.array(_seeds(key, len(actors)))
+    seeds = np.array(_seeds(starts if setup.tuner.same_start else key, len(actors)))
     if setup.tuner.same_start:  # the first episode of each actor from one state, the second of each from another, ...
         seeds = seeds[[np.count_nonzero(actors[:i] == actor) for i, actor in enumerate(actors)]]
     return _rollouts(setup, setup.pool, key, agents, proposal.hyper, actors, seeds.tolist(), setup.tuner.explore)
@@ -253,6 +254,11 @@ def _key(setup: Setup, purpose: str, number: int):
     purposes = ("start", "random start", "iteration", "evaluation")
     root = jax.random.fold_in(jax.random.key(setup.config.run.seed), purposes.index(purpose))
     return jax.random.fold_in(root, number)
+
+
+def _iteration_keys(setup: Setup, number: int):
+    """Of the lines 3, 4, 5 and 6 of one iteration."""
+    return jax.random.split(_key(setup, "iteration", number), 4)
 
 
 def _seeds(key, number: int) -> list[int]:

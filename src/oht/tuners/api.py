@@ -18,6 +18,7 @@ class Proposal(NamedTuple):
     hyper: Mapping[str, np.ndarray]  # every hyper-parameter, one value for each of the P agents
     ratios: np.ndarray  # (P,) gradient steps of each agent for each env step that all collected; 0: it does not train
     actors: np.ndarray  # (M,) the agents that play, one episode each; an agent that plays twice is named twice
+    since: int = 0  # iterations since the round began whose episodes `same_start` compares
 
 
 class Tuner(NamedTuple):
@@ -30,7 +31,7 @@ class Tuner(NamedTuple):
     champion: Callable[[Key, State], int]  # the agent that is tested
     record: Callable[[State, Proposal, Sequence[float]], dict[str, float]]  # this iteration's row of schedule.csv
     explore: bool = True  # whether episodes of the population carry exploration noise
-    same_start: bool = False  # whether the agents of an iteration all start from the same state
+    same_start: bool = False  # whether the agents of a round all start from the same state
     own_replays: bool = False  # whether each agent learns only from its own episodes
     shared_critic: bool = False  # whether the agents that learn have one critic, as in CEM-RL
 

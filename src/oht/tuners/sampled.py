@@ -2,7 +2,7 @@
 
 Agent 0 is the main agent, which the appendix keeps at the centre of the distribution: it trains at mu (for a discrete
 dimension: at the likeliest value, ties going to the algorithm's own) and it is the champion. N members draw values, all
-at once or a few at a time. Each lives for some iterations, in which it trains and plays beside the main agent, and is
+at once or a few at a time. Each lives for some rounds, in which it trains and plays in turn with the main agent, and is
 judged by how much better it did; when all N have lived, this moves the distribution. A main agent that learned only
 from what others did would not find out where it is wrong, so it plays; if a member did better, it goes on as its copy.
 """
@@ -31,7 +31,7 @@ class Population:
     )
     at_once: int | None = setting(
         None,
-        "sampled: members that train and play in an iteration (default: 1; all if they persist)",
+        "sampled: members that train and play at the same time (default: 1; all if they persist)",
         low=1,
         high=1000,
     )
@@ -39,7 +39,7 @@ class Population:
         "fork", "sampled: members are born as forks of the main agent, or persist with their own weights"
     )
     life: int = setting(
-        5, "sampled: iterations that a member lives and is judged by, from its fork to the next", low=1, high=10**6
+        5, "sampled: rounds that a member lives and is judged by, from its fork to the next", low=1, high=10**6
     )
     main: Literal["adopts", "plays", "watches"] = setting(
         "adopts",
@@ -51,12 +51,14 @@ class Population:
     member_ratio: float | None = setting(
         None, "sampled: gradient steps of each member for each env step of all (default: 1 / at_once)", low=0, high=1000
     )
-    episodes: int = setting(
-        1, "sampled: episodes of each member in an iteration; its return is their mean", low=1, high=1000
+    episodes: int = setting(1, "sampled: episodes of each agent in a round; its return is their mean", low=1, high=1000)
+    together: bool = setting(
+        False,
+        "sampled: whether a round is one iteration that all play in, or one for each, so that all learn in between",
     )
     explore: bool = setting(True, "sampled: whether members play, and are judged, with exploration noise")
     same_start: bool = setting(
-        True, "sampled: whether the members of an iteration start from the same state, so that luck is shared"
+        True, "sampled: whether all agents of a round start from the same state, so that luck is shared"
     )
 
 
@@ -82,7 +84,7 @@ class State(NamedTuple):
     indices: dict[str, np.ndarray]  # (N,) and for each discrete dimension
     returns: np.ndarray  # (N,) what those that have lived got, more than the main agent where it plays
     lived: np.ndarray  # how many these are
-    life: np.ndarray  # (agents that play, iterations of a life) returns in this life so far
+    life: np.ndarray  # (agents that play, rounds of a life) returns in this life so far
     age: np.ndarray  # how many iterations of it are over
 
 
@@ -98,7 +100,8 @@ def make(settings: Sampled, tune: Mapping[str, Dimension], base: Mapping[str, fl
     ratios = np.array([settings.main_ratio] + at_once * [member_ratio])
     everyone = np.arange(at_once + 1)
     players = everyone[int(settings.main == "watches") :]
-    actors = np.repeat(players, settings.episodes)
+    turns = 1 if settings.together else len(players)  # the iterations of a round
+    whole_life = settings.life * turns
 
     def centre(state: State) -> dict[str, float]:
         """What the main agent uses."""
@@ -122,33 +125,41 @@ def make(settings: Sampled, tune: Mapping[str, Dimension], base: Mapping[str, fl
         indices = {name: search.draw(rng, state.logits[name], number) for name, search in discrete.items()}
         return state._replace(points=points, indices=indices)
 
+    def turn(state: State) -> np.ndarray:
+        """Whose turn it is, as places in `players`: every second round backwards, as the last have trained longest."""
+        if settings.together:
+            return np.arange(len(players))
+        rounds, place = divmod(int(state.age), turns)
+        return np.array([turns - 1 - place if rounds % 2 else place])
+
     def ask(key: Key, state: State, agents: Agents, env_steps: int) -> tuple[State, Proposal]:
         if state.lived == 0 and state.age == 0:
             state = drawn(key, state)
-        turn = slice(int(state.lived), int(state.lived) + at_once)
-        values = space.decode(state.points[turn])
-        values |= {name: np.array(choice.values)[state.indices[name][turn]] for name, choice in space.choices.items()}
+        alive = slice(int(state.lived), int(state.lived) + at_once)
+        values = space.decode(state.points[alive])
+        values |= {name: np.array(choice.values)[state.indices[name][alive]] for name, choice in space.choices.items()}
         main = centre(state)
         hyper = {name: np.full(at_once + 1, value, np.float64) for name, value in base.items()}
         hyper |= {name: np.concatenate([[main[name]], values[name]]) for name in space.names}
-        return state, Proposal(agents, hyper, ratios, actors)
+        actors = np.repeat(players[turn(state)], settings.episodes)
+        return state, Proposal(agents, hyper, ratios, actors, int(state.age) % turns)
 
     def older(state: State, returns: Sequence[float] | np.ndarray) -> State:
-        """After one more iteration, in which each agent that played got the mean of its episodes."""
+        """After one more iteration, in which those whose turn it was got the mean of their episodes."""
         life = state.life.copy()
-        life[:, state.age] = np.reshape(returns, (-1, settings.episodes)).mean(axis=1)
+        life[turn(state), state.age // turns] = np.reshape(returns, (-1, settings.episodes)).mean(axis=1)
         return state._replace(life=life, age=state.age + 1)
 
     def leader(state: State) -> int:
         """Whose weights the main agent goes on with: its own, unless a member did better in its whole life."""
-        if settings.main != "adopts" or state.age < settings.life:
+        if settings.main != "adopts" or state.age < whole_life:
             return 0
         got = state.life.mean(axis=1)
         return int(np.where(np.isfinite(got), got, -np.inf).argmax())
 
     def tell(key: Key, state: State, agents: Agents, proposal: Proposal, returns: np.ndarray) -> tuple[State, Agents]:
         state = older(state, returns)
-        if state.age < settings.life:
+        if state.age < whole_life:
             return state, agents
         sources = np.where((everyone == 0) | (settings.members == "fork"), leader(state), everyone)
         got, lived = state.life.mean(axis=1), int(state.lived) + at_once
