@@ -239,17 +239,19 @@ def test_two_step_credit_is_learned(tmp_path):
     assert np.mean(run.evaluate(20)) > 0.95  # the best is 1, always 0 gets 0.75
 
 
-def test_a_member_that_diverges_is_replaced_and_gets_the_worst_fitness(tmp_path):
+@pytest.mark.parametrize("together", [True, False])
+def test_a_member_that_diverges_is_replaced_and_gets_the_worst_fitness(together, tmp_path):
     class Notes(Reporter):
         sick: list[int] = []  # noqa: RUF012
 
         def iteration(self, t, row, outcome):
             self.sick += outcome.sick
-            for agent in outcome.sick:
-                assert outcome.returns[agent] == -np.inf
+            for place, got in enumerate(outcome.returns):
+                assert (got == -np.inf) == (outcome.schedule[f"sample/{place}/agent"] in outcome.sick)
 
     extreme = {"critic_lr": oht.LogFloat(1e3, sigma=3.0, low=1e-3, high=1e6)}
-    run = tiny(tmp_path / "run", "oht", tune=extreme, population=6, at_once=6, tau=1.0, progress=Notes())
+    crowd = {"population": 6, "at_once": 6, "together": together}
+    run = tiny(tmp_path / "run", "oht", tune=extreme, tau=1.0, progress=Notes(), **crowd)
     assert Notes.sick
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(run.progress.agents))
 

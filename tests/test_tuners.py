@@ -292,6 +292,21 @@ def test_agents_take_turns_and_teach_what_they_teach_together(episodes):
     assert told.gaussian.mu[1] > -3
 
 
+@pytest.mark.parametrize("when", range(4))  # of a life of two rounds in which two play
+def test_who_diverges_has_lived_badly_even_out_of_turn(when):
+    tuner = build("oht-lr", {"life": 2, "population": 2}, None)
+    state, agents = tuner.init(KEY), new_agents(tuner)
+    for i in range(4):
+        state, proposal = tuner.ask(KEY, state, agents, 0)
+        proposal = proposal._replace(sick=[1] if i == when else [])
+        row = tuner.record(state, proposal, [float(proposal.actors[0])])
+        assert row["champion/critic_lr"] == proposal.hyper["critic_lr"][0]
+        state, agents = tuner.tell(KEY, state, agents, proposal, proposal.actors.astype(float))
+    assert state.returns[0] == -np.inf
+    np.testing.assert_array_equal(agents["w"][1], new_agents(tuner)["w"][0])
+    assert not state.life.any()
+
+
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [

@@ -134,7 +134,7 @@ def iterate(setup: Setup, t: Progress, look: Callable[[int, int], None]) -> tupl
     tuner_state, proposal = setup.tuner.ask(k3, t.tuner, t.agents, t.env_steps)  # line 3
     agents, owed, updates, metrics = learn(setup, k4, t, proposal, look)  # line 4
     agents, sick = heal(setup, agents, k6, tuner_state)
-    proposal = proposal._replace(hyper={**proposal.hyper, **population.learned(setup.algorithm, agents)})
+    proposal = proposal._replace(hyper={**proposal.hyper, **population.learned(setup.algorithm, agents)}, sick=sick)
     _, _, starts, _ = _iteration_keys(setup, t.iteration - proposal.since)
     episodes = play(setup, k5, starts, agents, proposal)  # line 5
     returns = np.array([episode.total for episode in episodes])

@@ -19,6 +19,7 @@ class Proposal(NamedTuple):
     ratios: np.ndarray  # (P,) gradient steps of each agent for each env step that all collected; 0: it does not train
     actors: np.ndarray  # (M,) the agents that play, one episode each; an agent that plays twice is named twice
     since: int = 0  # iterations since the round began whose episodes `same_start` compares
+    sick: Sequence[int] = ()  # told, not asked: agents whose weights were no longer finite and had to be replaced
 
 
 class Tuner(NamedTuple):

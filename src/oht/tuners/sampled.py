@@ -102,6 +102,7 @@ def make(settings: Sampled, tune: Mapping[str, Dimension], base: Mapping[str, fl
     players = everyone[int(settings.main == "watches") :]
     turns = 1 if settings.together else len(players)  # the iterations of a round
     whole_life = settings.life * turns
+    newborn = {"life": np.zeros((len(players), settings.life)), "age": np.zeros((), np.int64)}
 
     def centre(state: State) -> dict[str, float]:
         """What the main agent uses."""
@@ -114,9 +115,7 @@ def make(settings: Sampled, tune: Mapping[str, Dimension], base: Mapping[str, fl
         logits = {name: search.init() for name, search in discrete.items()}
         indices = {name: np.zeros(number, np.int64) for name in discrete}
         points = np.tile(space.mu, (number, 1))
-        none = np.zeros((), np.int64)
-        life = np.zeros((len(players), settings.life))
-        return State(gaussian.init(), logits, points, indices, np.zeros(number), none, life, none)
+        return State(gaussian.init(), logits, points, indices, np.zeros(number), np.zeros((), np.int64), **newborn)
 
     def drawn(key: Key, state: State) -> State:
         """With new values for all N members."""
@@ -144,10 +143,11 @@ def make(settings: Sampled, tune: Mapping[str, Dimension], base: Mapping[str, fl
         actors = np.repeat(players[turn(state)], settings.episodes)
         return state, Proposal(agents, hyper, ratios, actors, int(state.age) % turns)
 
-    def older(state: State, returns: Sequence[float] | np.ndarray) -> State:
+    def older(state: State, proposal: Proposal, returns: Sequence[float] | np.ndarray) -> State:
         """After one more iteration, in which those whose turn it was got the mean of their episodes."""
-        life = state.life.copy()
-        life[turn(state), state.age // turns] = np.reshape(returns, (-1, settings.episodes)).mean(axis=1)
+        life, now = state.life.copy(), state.age // turns
+        life[turn(state), now] += np.reshape(returns, (-1, settings.episodes)).mean(axis=1)
+        life[np.isin(players, proposal.sick), now] = -np.inf  # whether it was their turn or not
         return state._replace(life=life, age=state.age + 1)
 
     def leader(state: State) -> int:
@@ -158,7 +158,7 @@ def make(settings: Sampled, tune: Mapping[str, Dimension], base: Mapping[str, fl
         return int(np.where(np.isfinite(got), got, -np.inf).argmax())
 
     def tell(key: Key, state: State, agents: Agents, proposal: Proposal, returns: np.ndarray) -> tuple[State, Agents]:
-        state = older(state, returns)
+        state = older(state, proposal, returns)
         if state.age < whole_life:
             return state, agents
         sources = np.where((everyone == 0) | (settings.members == "fork"), leader(state), everyone)
@@ -166,7 +166,7 @@ def make(settings: Sampled, tune: Mapping[str, Dimension], base: Mapping[str, fl
         usual = got[0] if len(players) > at_once and np.isfinite(got[0]) else 0.0
         all_returns = state.returns.copy()
         all_returns[lived - at_once : lived] = got[-at_once:] - usual
-        state = state._replace(returns=all_returns, lived=np.array(lived % number), age=np.zeros((), np.int64))
+        state = state._replace(returns=all_returns, lived=np.array(lived % number), **newborn)
         return (learned(state) if lived == number else state), copied(agents, sources)
 
     def learned(state: State) -> State:
@@ -184,7 +184,9 @@ def make(settings: Sampled, tune: Mapping[str, Dimension], base: Mapping[str, fl
         row = columns.gaussian(tuple(space.continuous), state.gaussian)
         for name, choice in space.choices.items():
             row |= columns.logits(name, choice, state.logits[name])
-        row |= columns.champion({name: proposal.hyper[name][leader(older(state, returns))] for name in space.names})
+        row |= columns.champion(
+            {name: proposal.hyper[name][leader(older(state, proposal, returns))] for name in space.names}
+        )
         return row | columns.samples(proposal, space.names, returns)
 
     return Tuner(at_once + 1, init, ask, tell, champion, record, settings.explore, settings.same_start)
