@@ -292,6 +292,27 @@ def test_agents_take_turns_and_teach_what_they_teach_together(episodes):
     assert told.gaussian.mu[1] > -3
 
 
+@pytest.mark.parametrize(
+    ("life", "margin", "best"),
+    [
+        # ahead by 1, 3, 5: mean 3, standard deviation 2, error 2 / sqrt(3) = 1.155
+        ([[0, 0, 0], [1, 3, 5]], 0.0, 1),
+        ([[0, 0, 0], [1, 3, 5]], 2.59, 1),
+        ([[0, 0, 0], [1, 3, 5]], 2.61, 0),
+        ([[7, 8, 9], [8, 11, 14]], 2.59, 1),  # the same differences
+        ([[0, 0, 0], [0, 0, 12], [1, 3, 5]], 1.5, 2),  # the second has the better mean, 4, but is not sure of it
+        ([[0, 0, 0], [0, 0, 12], [1, 3, 5]], 0.5, 1),
+        ([[3], [4]], 100.0, 1),  # one round has no error
+        ([[3], [3]], 0.0, 0),
+        ([[-np.inf, 3], [1, 2]], 1.0, 1),
+        ([[5, 3], [-np.inf, 9]], 0.0, 0),
+        ([[-np.inf, 3], [np.nan, 2]], 0.0, 0),
+    ],
+)
+def test_who_is_ahead_by_more_than_luck(life, margin, best):
+    assert sampled.best_ahead(np.array(life, float), margin) == best
+
+
 @pytest.mark.parametrize("when", range(4))  # of a life of two rounds in which two play
 def test_who_diverges_has_lived_badly_even_out_of_turn(when):
     tuner = build("oht-lr", {"life": 2, "population": 2}, None)

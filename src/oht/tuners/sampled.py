@@ -45,6 +45,9 @@ class Population:
         "adopts",
         "sampled: the main agent only watches; plays, too; or adopts: plays, and becomes the member that did better",
     )
+    margin: float = setting(
+        0.0, "sampled: standard errors that a member must be ahead of the main agent to be adopted", low=0, high=100
+    )
     main_ratio: float = setting(
         1.0, "sampled: gradient steps of the main agent for each env step of all", low=0, high=1000
     )
@@ -152,10 +155,7 @@ def make(settings: Sampled, tune: Mapping[str, Dimension], base: Mapping[str, fl
 
     def leader(state: State) -> int:
         """Whose weights the main agent goes on with: its own, unless a member did better in its whole life."""
-        if settings.main != "adopts" or state.age < whole_life:
-            return 0
-        got = state.life.mean(axis=1)
-        return int(np.where(np.isfinite(got), got, -np.inf).argmax())
+        return best_ahead(state.life, settings.margin) if settings.main == "adopts" and state.age == whole_life else 0
 
     def tell(key: Key, state: State, agents: Agents, proposal: Proposal, returns: np.ndarray) -> tuple[State, Agents]:
         state = older(state, proposal, returns)
@@ -218,6 +218,19 @@ def _gaussian_search(settings: Sampled, space: Space) -> Search:
         mu_step=settings.mu_step,
         sigma_step=settings.sigma_step,
     )
+
+
+def best_ahead(life: np.ndarray, margin: float) -> int:
+    """Of agents with a row of returns each, the best one that is ahead of the first by `margin` standard errors, or 0.
+
+    The error is that of the mean difference, round by round; one round alone has none. Who diverged is behind everyone.
+    """
+    got = np.where(np.isfinite(life).all(axis=1), life.mean(axis=1), -np.inf)
+    rounds = life.shape[1]
+    with np.errstate(invalid="ignore"):  # two that diverged do not differ
+        lead, spread = got - got[0], (life - life[0]).std(axis=1, ddof=min(1, rounds - 1))
+    error = np.where(np.isfinite(lead), spread, 0.0) / np.sqrt(rounds)
+    return int(np.where(lead > margin * error, got, -np.inf).argmax()) if (lead > margin * error).any() else 0
 
 
 def likeliest(choice: Choice, state: Categorical, usual: float) -> float:
