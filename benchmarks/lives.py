@@ -3,14 +3,16 @@ adopting them was worth.
 
     python benchmarks/lives.py RUNS... --csv results/NAME.csv
 
-For runs with one member at a time. Spearman's rank correlations are taken over the lives of all runs, one half of the
-env steps at a time. A life that ends close to a tie tells what adoption is worth: whether the member is adopted is
-luck, so what the main agent gets in the next life differs by nothing else.
+For runs with one member at a time. Spearman's rank correlations are taken over the lives of all runs of a task and
+method, one half of the env steps at a time. A life that ends close to a tie tells what adoption is worth: whether the
+member is adopted is luck, so what the main agent gets in the next life differs by nothing else. Members with the main
+agent's own rates (sigma = 0) are counted apart: there adoption should be worth nothing.
 """
 
 import argparse
 import csv
 import tomllib
+from collections import defaultdict
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -73,14 +75,16 @@ def show_rates(lived: list[Life]) -> None:
     steps = np.array([life.env_steps for life in lived])
     ahead = np.array([life.member - life.main for life in lived])
     for half, chosen in (("first", steps <= steps.max() / 2), ("second", steps > steps.max() / 2)):
-        print(f"{half} half: {chosen.sum()} lives, {(ahead[chosen] > 0).sum()} members did better than the main agent")
+        print(
+            f"  {half} half: {chosen.sum()} lives, {(ahead[chosen] > 0).sum()} members did better than the main agent"
+        )
         for name in NAMES:
             rate = np.array([getattr(life, name) for life in lived])
             rho, p = spearmanr(rate[chosen], ahead[chosen])
-            print(f"  {name}: rank correlation with the difference {rho:.2f} (p = {p:.2g})")
+            print(f"    {name}: rank correlation with the difference {rho:.2f} (p = {p:.2g})")
             for label, part in (("5e-4 or less", rate <= 5e-4), ("2e-3 or more", rate >= 2e-3)):
                 part &= chosen
-                print(f"    {label}: {(ahead[part] > 0).sum()} of {part.sum()} did better")
+                print(f"      {label}: {(ahead[part] > 0).sum()} of {part.sum()} did better")
 
 
 def show_adoption(runs: list[list[Life]]) -> None:
@@ -90,7 +94,7 @@ def show_adoption(runs: list[list[Life]]) -> None:
         grown = [after.main - (life.main + life.member) / 2 for life, after in pairs if low < life.sureness <= high]
         error = np.std(grown, ddof=1) / np.sqrt(len(grown))
         lead = f"member ahead by {low:g} to {high:g} errors"
-        print(f"{lead}: {len(grown)} lives, growth {np.mean(grown):.0f} +- {error:.0f}")
+        print(f"  {lead}: {len(grown)} lives, growth {np.mean(grown):.0f} +- {error:.0f}")
 
 
 def main() -> None:
@@ -102,8 +106,18 @@ def main() -> None:
     lived = [life for run in runs for life in run]
     with args.csv.open("w", newline="") as file:
         csv.writer(file).writerows([Life._fields, *lived])
-    show_rates(lived)
-    show_adoption(runs)
+    groups: dict[tuple[str, str], list[list[Life]]] = defaultdict(list)
+    for run in runs:
+        groups[run[0].task, run[0].method].append(run)
+    spread = {name: len({life.actor_lr for run in group for life in run}) > 1 for name, group in groups.items()}
+    for name, group in groups.items():
+        if spread[name]:
+            print(*name)
+            show_rates([life for run in group for life in run])
+    for some, title in ((True, "adoption of members with rates of their own"), (False, "adoption without any spread")):
+        if chosen := [run for name, group in groups.items() if spread[name] == some for run in group]:
+            print(title)
+            show_adoption(chosen)
 
 
 if __name__ == "__main__":
