@@ -184,9 +184,8 @@ def make(settings: Sampled, tune: Mapping[str, Dimension], base: Mapping[str, fl
         row = columns.gaussian(tuple(space.continuous), state.gaussian)
         for name, choice in space.choices.items():
             row |= columns.logits(name, choice, state.logits[name])
-        row |= columns.champion(
-            {name: proposal.hyper[name][leader(older(state, proposal, returns))] for name in space.names}
-        )
+        leads = leader(older(state, proposal, returns))
+        row |= columns.champion({name: proposal.hyper[name][leads] for name in space.names})
         return row | columns.samples(proposal, space.names, returns)
 
     return Tuner(at_once + 1, init, ask, tell, champion, record, settings.explore, settings.same_start)
@@ -230,7 +229,7 @@ def best_ahead(life: np.ndarray, margin: float) -> int:
     with np.errstate(invalid="ignore"):  # two that diverged do not differ
         lead, spread = got - got[0], (life - life[0]).std(axis=1, ddof=min(1, rounds - 1))
     error = np.where(np.isfinite(lead), spread, 0.0) / np.sqrt(rounds)
-    return int(np.where(lead > margin * error, got, -np.inf).argmax()) if (lead > margin * error).any() else 0
+    return int(np.where(lead > margin * error, got, -np.inf).argmax())  # nobody ahead: all equal, the first
 
 
 def likeliest(choice: Choice, state: Categorical, usual: float) -> float:
