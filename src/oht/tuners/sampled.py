@@ -46,7 +46,10 @@ class Population:
         "sampled: the main agent only watches; plays, too; or adopts: plays, and becomes the member that did better",
     )
     margin: float = setting(
-        0.0, "sampled: standard errors that a member must be ahead of the main agent to be adopted", low=0, high=100
+        0.0,
+        "sampled: standard errors that the main agent or a member must be ahead for the other to become its copy",
+        low=0,
+        high=100,
     )
     main_ratio: float = setting(
         1.0, "sampled: gradient steps of the main agent for each env step of all", low=0, high=1000
@@ -153,21 +156,24 @@ def make(settings: Sampled, tune: Mapping[str, Dimension], base: Mapping[str, fl
         life[np.isin(players, proposal.sick), now] = -np.inf  # whether it was their turn or not
         return state._replace(life=life, age=state.age + 1)
 
-    def leader(state: State) -> int:
-        """Whose weights the main agent goes on with: its own, unless a member did better in its whole life."""
-        return best_ahead(state.life, settings.margin) if settings.main == "adopts" and state.age == whole_life else 0
+    def sources(state: State) -> np.ndarray:
+        """Whose weights each agent goes on with, the main agent first."""
+        if state.age < whole_life:
+            return everyone
+        forks = heirs(state.life, settings.margin) if settings.main == "adopts" else np.zeros_like(everyone)
+        return forks if settings.members == "fork" else np.where(everyone == 0, forks, everyone)
 
     def tell(key: Key, state: State, agents: Agents, proposal: Proposal, returns: np.ndarray) -> tuple[State, Agents]:
         state = older(state, proposal, returns)
         if state.age < whole_life:
             return state, agents
-        sources = np.where((everyone == 0) | (settings.members == "fork"), leader(state), everyone)
+        agents = copied(agents, sources(state))
         got, lived = state.life.mean(axis=1), int(state.lived) + at_once
         usual = got[0] if len(players) > at_once and np.isfinite(got[0]) else 0.0
         all_returns = state.returns.copy()
         all_returns[lived - at_once : lived] = got[-at_once:] - usual
         state = state._replace(returns=all_returns, lived=np.array(lived % number), **newborn)
-        return (learned(state) if lived == number else state), copied(agents, sources)
+        return (learned(state) if lived == number else state), agents
 
     def learned(state: State) -> State:
         """With the distribution that the returns of all N members teach."""
@@ -184,8 +190,8 @@ def make(settings: Sampled, tune: Mapping[str, Dimension], base: Mapping[str, fl
         row = columns.gaussian(tuple(space.continuous), state.gaussian)
         for name, choice in space.choices.items():
             row |= columns.logits(name, choice, state.logits[name])
-        leads = leader(older(state, proposal, returns))
-        row |= columns.champion({name: proposal.hyper[name][leads] for name in space.names})
+        source = int(sources(older(state, proposal, returns))[0])
+        row |= columns.champion({name: proposal.hyper[name][source] for name in space.names})
         return row | columns.samples(proposal, space.names, returns)
 
     return Tuner(at_once + 1, init, ask, tell, champion, record, settings.explore, settings.same_start)
@@ -219,17 +225,27 @@ def _gaussian_search(settings: Sampled, space: Space) -> Search:
     )
 
 
-def best_ahead(life: np.ndarray, margin: float) -> int:
-    """Of agents with a row of returns each, the best one that is ahead of the first by `margin` standard errors, or 0.
+def heirs(life: np.ndarray, margin: float) -> np.ndarray:
+    """Of agents with a row of returns each, the main agent first, whose weights each goes on with.
 
-    The error is that of the mean difference, round by round; one round alone has none. Who diverged is behind everyone.
+    The main agent: those of the best member that is ahead of it by `margin` standard errors, or its own. A member: the
+    same, unless they are less than `margin` ahead of its own, as then nobody knows which are better.
     """
-    got = np.where(np.isfinite(life).all(axis=1), life.mean(axis=1), -np.inf)
+    best = int(np.where(leads(life, 0) > margin, life.mean(axis=1), -np.inf).argmax())  # nobody: all equal, the first
+    return np.where(leads(life, best) <= -margin, best, np.arange(len(life)))
+
+
+def leads(life: np.ndarray, other: int) -> np.ndarray:
+    """By how many standard errors of the mean difference, round by round, each row of returns is ahead of one.
+
+    One round alone has no error. Who diverged is behind everyone else.
+    """
     rounds = life.shape[1]
-    with np.errstate(invalid="ignore"):  # two that diverged do not differ
-        lead, spread = got - got[0], (life - life[0]).std(axis=1, ddof=min(1, rounds - 1))
-    error = np.where(np.isfinite(lead), spread, 0.0) / np.sqrt(rounds)
-    return int(np.where(lead > margin * error, got, -np.inf).argmax())  # nobody ahead: all equal, the first
+    life = np.where(np.isfinite(life).all(axis=1, keepdims=True), life, -np.inf)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        lead, spread = life.mean(axis=1) - life[other].mean(), (life - life[other]).std(axis=1, ddof=min(1, rounds - 1))
+        errors = lead / (np.where(np.isfinite(lead), spread, 0.0) / np.sqrt(rounds))
+    return np.nan_to_num(errors, nan=0.0, posinf=np.inf, neginf=-np.inf)
 
 
 def likeliest(choice: Choice, state: Categorical, usual: float) -> float:
