@@ -95,3 +95,19 @@ def test_finite_finds_the_sick():
     bias = jax.tree.leaves(agents)[0]
     agents = jax.tree.map(lambda leaf: leaf.at[1].set(jnp.nan) if leaf is bias else leaf, agents)
     assert population.finite(agents).tolist() == [True, False, True]
+
+
+def test_a_policy_that_is_saturated_whatever_it_sees_learns_no_more(replay):
+    algorithm = make("td3", SPEC, hidden=(8, 8))
+    agents, hyper = population.create(jax.random.key(0), algorithm, 4), hyper_of(algorithm, 4)
+    layers = agents.actor["params"]["MLP_0"]
+    output = layers[max(layers)]
+    push = jnp.array([[0.0, 0.0], [50.0, 0.0], [0.0, 0.0], [50.0, -50.0]])  # 1 is stuck in one of its actions only
+    steep = jnp.array([1.0, 1.0, 1e6, 1.0])[:, None, None]  # 2 is always at a bound, at which depends on what it sees
+    layers[max(layers)] = {"kernel": output["kernel"] * steep, "bias": output["bias"] + push}
+    stuck = Actors(algorithm).saturated(agents, hyper, replay.obs[:40])
+    np.testing.assert_array_equal(stuck, [False, False, True, True])
+    after, _ = Learner(algorithm, batch_size=16).learn(jax.random.key(1), agents, replay, hyper, 20)
+    moved = [(a != b).reshape(4, -1).any(axis=1) for a, b in zip(*map(jax.tree.leaves, (agents, after)), strict=True)]
+    actor = len(jax.tree.leaves(agents.actor))
+    assert np.any(moved[:actor], axis=0).tolist() == [True, True, False, False]

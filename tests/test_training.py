@@ -256,6 +256,24 @@ def test_a_member_that_diverges_is_replaced_and_gets_the_worst_fitness(together,
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(run.progress.agents))
 
 
+@pytest.mark.parametrize("renew", [True, False])
+def test_members_of_a_champion_that_learns_no_more_start_again(renew, tmp_path):
+    class Notes(Reporter):
+        def __init__(self):
+            self.renewed: list[int] = []
+
+        def iteration(self, t, row, outcome):
+            self.renewed += outcome.renewed
+
+    notes = Notes()
+    huge = {"actor_lr": oht.LogFloat(10.0, sigma=0.0, low=1e-3, high=1e2)}  # one step, and every action is at a bound
+    run = tiny(tmp_path / "run", "oht-lr", tune=huge, population=2, at_once=2, life=1, renew=renew, progress=notes)
+    assert set(notes.renewed) == ({1, 2} if renew else set())  # never the champion
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(run.progress.agents.actor)]
+    copies = [all((leaf[0] == leaf[member]).all() for leaf in leaves) for member in (1, 2)]
+    assert copies == 2 * [not renew]
+
+
 @pytest.mark.parametrize("task", ["dm/cheetah-run", "gym/half-cheetah", "robo/half-cheetah", "bullet/ant"])
 def test_resume_is_exact_on_every_backend(task, tmp_path):
     """Two arms, so that a pool of two is open; PyBullet's envs then live in worker processes."""

@@ -179,6 +179,19 @@ class Actors:
         """(t, observations (P, obs)) -> actions (P, action): row j by agent j, at time t with its own noise."""
         return lambda t, obs: np.asarray(self._act(key, agents, hyper, np.int32(t), obs, explore))
 
+    def saturated(self, agents: Agents, hyper: Hyper, obs: Array) -> np.ndarray:
+        """(P,) whether an agent's actions, without noise, are at their bounds whatever it sees.
+
+        Such a policy has no gradient, as that of tanh is zero there: it learns no more.
+        """
+        return np.asarray(self._saturated(agents, hyper, obs))
+
+    @partial(jax.jit, static_argnums=0)
+    def _saturated(self, agents: Agents, hyper: Hyper, obs: Array) -> Array:
+        key, act = jax.random.key(0), self.algorithm.act  # no noise, so the key does not matter
+        actions = jax.vmap(lambda agent, eta: jax.vmap(lambda x: act(key, agent, x, eta, False))(obs))(agents, hyper)
+        return (jnp.abs(actions) > 1 - 1e-6).all(axis=(1, 2))
+
     @partial(jax.jit, static_argnums=(0, 6))
     def _act(self, key: Key, agents: Agents, hyper: Hyper, t: Array, obs: Array, explore: bool) -> Array:
         keys = jax.random.split(jax.random.fold_in(key, t), obs.shape[0])

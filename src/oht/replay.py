@@ -86,7 +86,7 @@ def _extend(replay: Replay, obs: Array, action: Array, reward: Array, steps: Arr
     )
 
 
-def sample(key: Array, replay: Replay, rows: int, n_step: Array, gamma: Array, max_n: int) -> Transitions:
+def sample(key: Array, replay: Replay, rows: int, n_step: Array | int, gamma: Array | float, max_n: int) -> Transitions:
     """`rows` transitions, uniformly from all that are stored, with targets over n_step <= max_n steps.
 
     reward = sum_{i<m} gamma^i r_i and discount = gamma^m, where m = n_step, or less where the episode ends before;

@@ -21,6 +21,7 @@ from oht.population import Actors, Learner, SharedCritic
 from oht.tuners.api import Proposal, Tuner
 
 CHUNK = 2000  # updates of all agents between two looks at the clock
+LOOKS = 256  # observations that tell whether an agent still does different things
 
 
 class Setup(NamedTuple):
@@ -57,7 +58,8 @@ class Outcome(NamedTuple):
     returns: np.ndarray
     metrics: dict[str, float]
     schedule: dict[str, float]  # the tuner's row: the distribution that was sampled, what was drawn, what it got
-    sick: list[int]
+    sick: list[int]  # agents that diverged and were replaced
+    renewed: list[int]  # agents that start again, see `renew`
 
 
 class Diverged(UserError):
@@ -141,10 +143,11 @@ def iterate(setup: Setup, t: Progress, look: Callable[[int, int], None]) -> tupl
     returns[np.isin(proposal.actors, sick)] = -np.inf
     schedule = setup.tuner.record(tuner_state, proposal, returns.tolist())
     tuner_state, agents = setup.tuner.tell(k6, tuner_state, agents, proposal, returns)  # line 6
+    agents, renewed = renew(setup, k6, t.replay, agents, proposal.hyper, setup.tuner.champion(k6, tuner_state))
     t = t._replace(
         agents=agents, tuner=tuner_state, owed=owed, iteration=t.iteration + 1, updates=t.updates + updates, fresh=0
     )
-    return _stored(setup, t, episodes, proposal.actors), Outcome(returns, metrics, schedule, sick)
+    return _stored(setup, t, episodes, proposal.actors), Outcome(returns, metrics, schedule, sick, renewed)
 
 
 def learn(setup: Setup, key, t: Progress, proposal: Proposal, look: Callable[[int, int], None]):
@@ -185,6 +188,22 @@ def heal(setup: Setup, agents, key, tuner_state) -> tuple[Any, list[int]]:
     donor = champion if healthy[champion] else int(np.flatnonzero(healthy)[0])
     sick = np.flatnonzero(~healthy)
     return population.put(agents, sick, population.take(agents, np.full(len(sick), donor))), sick.tolist()
+
+
+def renew(setup: Setup, key, replay: ring.Replay, agents, hyper, champion: int) -> tuple[Any, list[int]]:
+    """Gives new first weights to copies of a champion that learns no more, and to all who are like it.
+
+    The champion itself stays: nobody is known to be better.
+    """
+    if not setup.tuner.renews:
+        return agents, []
+    everyone = np.arange(setup.tuner.population)
+    seen = ring.sample(key, replay, LOOKS, n_step=1, gamma=1.0, max_n=1).obs
+    stuck = setup.actors.saturated(agents, _values(hyper, everyone), seen)
+    again = np.flatnonzero(stuck & stuck[champion] & (everyone != champion))
+    if not again.size:
+        return agents, []
+    return population.put(agents, again, population.create(key, setup.algorithm, len(again))), again.tolist()
 
 
 def play(setup: Setup, key, starts, agents, proposal: Proposal) -> list[Episode]:

@@ -93,6 +93,8 @@ class Log(Reporter):
     def iteration(self, t: Any, row: dict[str, float], outcome: Any) -> None:
         for agent in outcome.sick:
             self._say(f"agent {agent} diverged at {t.env_steps:,} steps; a healthy one takes its place")
+        for agent in outcome.renewed:
+            self._say(f"agent {agent} starts again at {t.env_steps:,} steps: stuck, and so is the champion")
 
     def evaluation(self, t: Any, returns: list[float]) -> None:
         self._say(f"test at {t.env_steps:,} steps: {sum(returns) / len(returns):.1f}")

@@ -33,6 +33,7 @@ class Tuner(NamedTuple):
     record: Callable[[State, Proposal, Sequence[float]], dict[str, float]]  # this iteration's row of schedule.csv
     explore: bool = True  # whether episodes of the population carry exploration noise
     same_start: bool = False  # whether the agents of a round all start from the same state
+    renews: bool = False  # whether agents that learn no more, as the champion, start again with new weights
     own_replays: bool = False  # whether each agent learns only from its own episodes
     shared_critic: bool = False  # whether the agents that learn have one critic, as in CEM-RL
 

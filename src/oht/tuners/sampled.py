@@ -66,6 +66,9 @@ class Population:
     same_start: bool = setting(
         True, "sampled: whether all agents of a round start from the same state, so that luck is shared"
     )
+    renew: bool = setting(
+        True, "sampled: whether members start again when the main agent's actions are stuck at their bounds, and theirs"
+    )
 
 
 @dataclass(frozen=True)
@@ -194,7 +197,7 @@ def make(settings: Sampled, tune: Mapping[str, Dimension], base: Mapping[str, fl
         row |= columns.champion({name: proposal.hyper[name][source] for name in space.names})
         return row | columns.samples(proposal, space.names, returns)
 
-    return Tuner(at_once + 1, init, ask, tell, champion, record, settings.explore, settings.same_start)
+    return Tuner(at_once + 1, init, ask, tell, champion, record, settings.explore, settings.same_start, settings.renew)
 
 
 def _at_once(settings: Sampled) -> int:
