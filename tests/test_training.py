@@ -256,22 +256,37 @@ def test_a_member_that_diverges_is_replaced_and_gets_the_worst_fitness(together,
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(run.progress.agents))
 
 
-@pytest.mark.parametrize("renew", [True, False])
-def test_members_of_a_champion_that_learns_no_more_start_again(renew, tmp_path):
-    class Notes(Reporter):
-        def __init__(self):
-            self.renewed: list[int] = []
+class Sick(Reporter):
+    """Notes who had to be replaced."""
 
-        def iteration(self, t, row, outcome):
-            self.renewed += outcome.renewed
+    def __init__(self):
+        self.agents: set[int] = set()
 
-    notes = Notes()
-    huge = {"actor_lr": oht.LogFloat(10.0, sigma=0.0, low=1e-3, high=1e2)}  # one step, and every action is at a bound
-    run = tiny(tmp_path / "run", "oht-lr", tune=huge, population=2, at_once=2, life=1, renew=renew, progress=notes)
-    assert set(notes.renewed) == ({1, 2} if renew else set())  # never the champion
-    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(run.progress.agents.actor)]
-    copies = [all((leaf[0] == leaf[member]).all() for leaf in leaves) for member in (1, 2)]
-    assert copies == 2 * [not renew]
+    def iteration(self, t, row, outcome):
+        self.agents |= set(outcome.sick)
+
+
+@pytest.mark.parametrize("unstick", [True, False])
+def test_a_member_whose_actions_are_stuck_is_replaced(unstick, tmp_path):
+    wild = {"actor_lr": oht.LogFloat(1e-3, sigma=50.0, low=1e-6, high=1e2)}  # one member hardly moves, one gets stuck
+    crowd = {"tune": wild, "population": 2, "at_once": 2, "life": 2, "unstick": unstick}
+    notes = Sick()
+    run = tiny(tmp_path / "run", "oht-lr", progress=notes, **crowd)
+    high = {int(row["sample/0/agent"]) for row in run.schedule if row["sample/0/actor_lr"] > 1}
+    assert high
+    assert notes.agents == (high if unstick else set())
+
+
+@pytest.mark.parametrize("unstick", [True, False])
+def test_agents_that_are_all_stuck_before_they_played_start_again(unstick, tmp_path):
+    huge = {"actor_lr": oht.LogFloat(1e2, sigma=0.0, low=1e-3, high=1e2)}
+    once = {"steps": TINY["start_steps"] + EPISODE, "tune": huge, "unstick": unstick}
+    notes = Sick()
+    run = tiny(tmp_path / "run", "oht-lr", progress=notes, **once)
+    hyper = {name: np.full(2, value, np.float32) for name, value in run.setup.config.hyper.items()}
+    stuck = run.setup.actors.saturated(run.progress.agents, hyper, run.progress.replay.obs[:20])
+    assert stuck.tolist() == 2 * [not unstick]
+    assert not notes.agents
 
 
 @pytest.mark.parametrize("task", ["dm/cheetah-run", "gym/half-cheetah", "robo/half-cheetah", "bullet/ant"])

@@ -317,6 +317,14 @@ def test_who_is_copied_is_ahead_by_more_than_luck(life, margin, heirs):
     np.testing.assert_array_equal(sampled.heirs(np.array(life, float), margin), heirs)
 
 
+def test_how_far_members_are_ahead():
+    life = np.array([[1.0, 3.0], [4.0, 4.0], [-np.inf, 9.0]])
+    np.testing.assert_array_equal(sampled.ahead(life, 2), [2.0, -np.inf])
+    np.testing.assert_array_equal(sampled.ahead(life[1:], 2), [4.0, -np.inf])  # the main agent watches
+    np.testing.assert_array_equal(sampled.ahead(life[::-1], 2), [0.0, 0.0])  # nobody knows: it diverged
+    np.testing.assert_array_equal(sampled.ahead(life[[2, 2]], 1), [-np.inf])
+
+
 @pytest.mark.parametrize("when", range(4))  # of a life of two rounds in which two play
 def test_who_diverges_has_lived_badly_even_out_of_turn(when):
     tuner = build("oht-lr", {"life": 2, "population": 2}, None)

@@ -58,8 +58,7 @@ class Outcome(NamedTuple):
     returns: np.ndarray
     metrics: dict[str, float]
     schedule: dict[str, float]  # the tuner's row: the distribution that was sampled, what was drawn, what it got
-    sick: list[int]  # agents that diverged and were replaced
-    renewed: list[int]  # agents that start again, see `renew`
+    sick: list[int]
 
 
 class Diverged(UserError):
@@ -135,7 +134,7 @@ def iterate(setup: Setup, t: Progress, look: Callable[[int, int], None]) -> tupl
     k3, k4, k5, k6 = _iteration_keys(setup, t.iteration)
     tuner_state, proposal = setup.tuner.ask(k3, t.tuner, t.agents, t.env_steps)  # line 3
     agents, owed, updates, metrics = learn(setup, k4, t, proposal, look)  # line 4
-    agents, sick = heal(setup, agents, k6, tuner_state)
+    agents, sick = heal(setup, k6, t, agents, tuner_state, proposal.hyper)
     proposal = proposal._replace(hyper={**proposal.hyper, **population.learned(setup.algorithm, agents)}, sick=sick)
     _, _, starts, _ = _iteration_keys(setup, t.iteration - proposal.since)
     episodes = play(setup, k5, starts, agents, proposal)  # line 5
@@ -143,11 +142,10 @@ def iterate(setup: Setup, t: Progress, look: Callable[[int, int], None]) -> tupl
     returns[np.isin(proposal.actors, sick)] = -np.inf
     schedule = setup.tuner.record(tuner_state, proposal, returns.tolist())
     tuner_state, agents = setup.tuner.tell(k6, tuner_state, agents, proposal, returns)  # line 6
-    agents, renewed = renew(setup, k6, t.replay, agents, proposal.hyper, setup.tuner.champion(k6, tuner_state))
     t = t._replace(
         agents=agents, tuner=tuner_state, owed=owed, iteration=t.iteration + 1, updates=t.updates + updates, fresh=0
     )
-    return _stored(setup, t, episodes, proposal.actors), Outcome(returns, metrics, schedule, sick, renewed)
+    return _stored(setup, t, episodes, proposal.actors), Outcome(returns, metrics, schedule, sick)
 
 
 def learn(setup: Setup, key, t: Progress, proposal: Proposal, look: Callable[[int, int], None]):
@@ -174,36 +172,30 @@ def learn(setup: Setup, key, t: Progress, proposal: Proposal, look: Callable[[in
     return agents, owed - updates, done, {name: total / done for name, total in sums.items()}
 
 
-def heal(setup: Setup, agents, key, tuner_state) -> tuple[Any, list[int]]:
-    """Replaces agents whose weights are no longer finite by the champion, or by any healthy one."""
+def heal(setup: Setup, key, t: Progress, agents, tuner_state, hyper) -> tuple[Any, list[int]]:
+    """Replaces agents that learn no more by the champion, or by any healthy one.
+
+    Their weights are no longer finite or, where the tuner says so, all their actions are stuck at the bounds. If all
+    are stuck, one of them may be right; before anyone has played they start again, without the random start's steps.
+    """
     healthy = population.finite(agents)
-    if healthy.all():
-        return agents, []
     if not healthy.any():
         raise Diverged(
             "the weights of every agent became infinite or NaN; a smaller learning rate would help "
             "(the checkpoint holds the state from before)."
         )
+    if setup.tuner.unstick:
+        seen = ring.sample(key, t.replay, LOOKS, n_step=1, gamma=1.0, max_n=1).obs
+        free = healthy & ~setup.actors.saturated(agents, _values(hyper, np.arange(len(healthy))), seen)
+        if not free.any() and t.iteration == 0:
+            return population.create(key, setup.algorithm, len(healthy)), []
+        healthy = free if free.any() else healthy
+    if healthy.all():
+        return agents, []
     champion = setup.tuner.champion(key, tuner_state)
     donor = champion if healthy[champion] else int(np.flatnonzero(healthy)[0])
     sick = np.flatnonzero(~healthy)
     return population.put(agents, sick, population.take(agents, np.full(len(sick), donor))), sick.tolist()
-
-
-def renew(setup: Setup, key, replay: ring.Replay, agents, hyper, champion: int) -> tuple[Any, list[int]]:
-    """Gives new first weights to copies of a champion that learns no more, and to all who are like it.
-
-    The champion itself stays: nobody is known to be better.
-    """
-    if not setup.tuner.renews:
-        return agents, []
-    everyone = np.arange(setup.tuner.population)
-    seen = ring.sample(key, replay, LOOKS, n_step=1, gamma=1.0, max_n=1).obs
-    stuck = setup.actors.saturated(agents, _values(hyper, everyone), seen)
-    again = np.flatnonzero(stuck & stuck[champion] & (everyone != champion))
-    if not again.size:
-        return agents, []
-    return population.put(agents, again, population.create(key, setup.algorithm, len(again))), again.tolist()
 
 
 def play(setup: Setup, key, starts, agents, proposal: Proposal) -> list[Episode]:

@@ -92,9 +92,7 @@ class Log(Reporter):
 
     def iteration(self, t: Any, row: dict[str, float], outcome: Any) -> None:
         for agent in outcome.sick:
-            self._say(f"agent {agent} diverged at {t.env_steps:,} steps; a healthy one takes its place")
-        for agent in outcome.renewed:
-            self._say(f"agent {agent} starts again at {t.env_steps:,} steps: stuck, and so is the champion")
+            self._say(f"agent {agent} learns no more at {t.env_steps:,} steps; a healthy one takes its place")
 
     def evaluation(self, t: Any, returns: list[float]) -> None:
         self._say(f"test at {t.env_steps:,} steps: {sum(returns) / len(returns):.1f}")

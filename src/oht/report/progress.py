@@ -80,11 +80,7 @@ class Terminal(Reporter):
 
     def iteration(self, t: Any, row: dict[str, float], outcome: Any) -> None:
         for agent in outcome.sick:
-            self.console.print(f"agent {agent} diverged at {t.env_steps:,} steps; a healthy one takes its place")
-        for agent in outcome.renewed:
-            self.console.print(
-                f"agent {agent} starts again at {t.env_steps:,} steps: it was stuck, and so is the champion"
-            )
+            self.console.print(f"agent {agent} learns no more at {t.env_steps:,} steps; a healthy one takes its place")
         self._bar.update(self._task, completed=t.env_steps)
         self._show(**{"phase": "", "return": f"return {row['return_mean']:.1f}"})
 

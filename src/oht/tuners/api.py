@@ -19,7 +19,7 @@ class Proposal(NamedTuple):
     ratios: np.ndarray  # (P,) gradient steps of each agent for each env step that all collected; 0: it does not train
     actors: np.ndarray  # (M,) the agents that play, one episode each; an agent that plays twice is named twice
     since: int = 0  # iterations since the round began whose episodes `same_start` compares
-    sick: Sequence[int] = ()  # told, not asked: agents whose weights were no longer finite and had to be replaced
+    sick: Sequence[int] = ()  # told, not asked: agents that diverged (or were stuck) and had to be replaced
 
 
 class Tuner(NamedTuple):
@@ -33,7 +33,7 @@ class Tuner(NamedTuple):
     record: Callable[[State, Proposal, Sequence[float]], dict[str, float]]  # this iteration's row of schedule.csv
     explore: bool = True  # whether episodes of the population carry exploration noise
     same_start: bool = False  # whether the agents of a round all start from the same state
-    renews: bool = False  # whether agents that learn no more, as the champion, start again with new weights
+    unstick: bool = False  # whether agents whose actions are stuck at their bounds count as sick if others are free
     own_replays: bool = False  # whether each agent learns only from its own episodes
     shared_critic: bool = False  # whether the agents that learn have one critic, as in CEM-RL
 

@@ -66,8 +66,8 @@ class Population:
     same_start: bool = setting(
         True, "sampled: whether all agents of a round start from the same state, so that luck is shared"
     )
-    renew: bool = setting(
-        True, "sampled: whether members start again when the main agent's actions are stuck at their bounds, and theirs"
+    unstick: bool = setting(
+        True, "sampled: whether an agent whose actions are stuck at their bounds counts as diverged, if another is free"
     )
 
 
@@ -171,10 +171,8 @@ def make(settings: Sampled, tune: Mapping[str, Dimension], base: Mapping[str, fl
         if state.age < whole_life:
             return state, agents
         agents = copied(agents, sources(state))
-        got, lived = state.life.mean(axis=1), int(state.lived) + at_once
-        usual = got[0] if len(players) > at_once and np.isfinite(got[0]) else 0.0
-        all_returns = state.returns.copy()
-        all_returns[lived - at_once : lived] = got[-at_once:] - usual
+        lived, all_returns = int(state.lived) + at_once, state.returns.copy()
+        all_returns[lived - at_once : lived] = ahead(state.life, at_once)
         state = state._replace(returns=all_returns, lived=np.array(lived % number), **newborn)
         return (learned(state) if lived == number else state), agents
 
@@ -197,7 +195,9 @@ def make(settings: Sampled, tune: Mapping[str, Dimension], base: Mapping[str, fl
         row |= columns.champion({name: proposal.hyper[name][source] for name in space.names})
         return row | columns.samples(proposal, space.names, returns)
 
-    return Tuner(at_once + 1, init, ask, tell, champion, record, settings.explore, settings.same_start, settings.renew)
+    return Tuner(
+        at_once + 1, init, ask, tell, champion, record, settings.explore, settings.same_start, settings.unstick
+    )
 
 
 def _at_once(settings: Sampled) -> int:
@@ -236,6 +236,14 @@ def heirs(life: np.ndarray, margin: float) -> np.ndarray:
     """
     best = int(np.where(leads(life, 0) > margin, life.mean(axis=1), -np.inf).argmax())  # nobody: all equal, the first
     return np.where(leads(life, best) <= -margin, best, np.arange(len(life)))
+
+
+def ahead(life: np.ndarray, members: int) -> np.ndarray:
+    """The mean return of each member, less that of the main agent, if it plays; 0 if that diverged, as nobody knows."""
+    main, got = life[:-members].mean(axis=1), life[-members:].mean(axis=1)
+    if main.size and not np.isfinite(main[0]):
+        return np.where(np.isfinite(got), 0.0, -np.inf)
+    return got - main.sum()
 
 
 def leads(life: np.ndarray, other: int) -> np.ndarray:
