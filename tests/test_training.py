@@ -256,6 +256,12 @@ def test_a_member_that_diverges_is_replaced_and_gets_the_worst_fitness(together,
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(run.progress.agents))
 
 
+@pytest.mark.parametrize(("prime", "updates"), [(True, 2 * (30 + 10)), (False, 2 * 10)])
+def test_the_random_start_counts_for_the_ratios_or_not(prime, updates, tmp_path):
+    twice = {"steps": TINY["start_steps"] + 2 * EPISODE, "prime": prime}
+    assert tiny(tmp_path / "run", "oht-lr", **twice).progress.updates == updates  # what is played last is learned next
+
+
 class Sick(Reporter):
     """Notes who had to be replaced."""
 
@@ -277,15 +283,23 @@ def test_a_member_whose_actions_are_stuck_is_replaced(unstick, tmp_path):
     assert notes.agents == (high if unstick else set())
 
 
-@pytest.mark.parametrize("unstick", [True, False])
-def test_agents_that_are_all_stuck_before_they_played_start_again(unstick, tmp_path):
+@pytest.mark.parametrize(
+    ("episodes", "unstick", "stuck"),
+    [
+        (1, True, [False, False]),  # nobody has played yet
+        (2, True, [True, False]),  # the champion stays
+        (1, False, [True, True]),
+        (2, False, [True, True]),
+    ],
+)
+def test_agents_that_are_all_stuck_start_again(episodes, unstick, stuck, tmp_path):
     huge = {"actor_lr": oht.LogFloat(1e2, sigma=0.0, low=1e-3, high=1e2)}
-    once = {"steps": TINY["start_steps"] + EPISODE, "tune": huge, "unstick": unstick}
+    once = {"steps": TINY["start_steps"] + episodes * EPISODE, "tune": huge, "unstick": unstick, "prime": True}
     notes = Sick()
     run = tiny(tmp_path / "run", "oht-lr", progress=notes, **once)
     hyper = {name: np.full(2, value, np.float32) for name, value in run.setup.config.hyper.items()}
-    stuck = run.setup.actors.saturated(run.progress.agents, hyper, run.progress.replay.obs[:20])
-    assert stuck.tolist() == 2 * [not unstick]
+    seen = run.progress.replay.obs[:20]
+    assert run.setup.actors.saturated(run.progress.agents, hyper, seen).tolist() == stuck
     assert not notes.agents
 
 

@@ -126,7 +126,8 @@ def explore_at_random(setup: Setup, t: Progress) -> Progress:
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     shape = (len(seeds), setup.pool.action)
     episodes = setup.pool.rollout(lambda _, __: rng.uniform(-1, 1, shape).astype(np.float32), seeds)
-    return _stored(setup, t, episodes)
+    t = _stored(setup, t, episodes)
+    return t if setup.tuner.prime else t._replace(fresh=0)
 
 
 def iterate(setup: Setup, t: Progress, look: Callable[[int, int], None]) -> tuple[Progress, Outcome]:
@@ -175,27 +176,35 @@ def learn(setup: Setup, key, t: Progress, proposal: Proposal, look: Callable[[in
 def heal(setup: Setup, key, t: Progress, agents, tuner_state, hyper) -> tuple[Any, list[int]]:
     """Replaces agents that learn no more by the champion, or by any healthy one.
 
-    Their weights are no longer finite or, where the tuner says so, all their actions are stuck at the bounds. If all
-    are stuck, one of them may be right; before anyone has played they start again, without the random start's steps.
+    Their weights are no longer finite or, where the tuner minds, all their actions are stuck at the bounds. If nobody
+    is free, they start again. A champion that is stuck stays: once it has played, it may be right to be there.
     """
-    healthy = population.finite(agents)
-    if not healthy.any():
+    everyone = np.arange(setup.tuner.population)
+    finite = population.finite(agents)
+    if not finite.any():
         raise Diverged(
             "the weights of every agent became infinite or NaN; a smaller learning rate would help "
             "(the checkpoint holds the state from before)."
         )
-    if setup.tuner.unstick:
-        seen = ring.sample(key, t.replay, LOOKS, n_step=1, gamma=1.0, max_n=1).obs
-        free = healthy & ~setup.actors.saturated(agents, _values(hyper, np.arange(len(healthy))), seen)
-        if not free.any() and t.iteration == 0:
-            return population.create(key, setup.algorithm, len(healthy)), []
-        healthy = free if free.any() else healthy
-    if healthy.all():
-        return agents, []
     champion = setup.tuner.champion(key, tuner_state)
-    donor = champion if healthy[champion] else int(np.flatnonzero(healthy)[0])
-    sick = np.flatnonzero(~healthy)
-    return population.put(agents, sick, population.take(agents, np.full(len(sick), donor))), sick.tolist()
+    stuck = finite & _stuck(setup, key, t, agents, hyper)
+    free, ill = finite & ~stuck, ~finite | (stuck & ((everyone != champion) | (t.iteration == 0)))
+    if not ill.any():
+        return agents, []
+    members = np.flatnonzero(ill)
+    if not free.any():
+        return population.put(agents, members, population.create(key, setup.algorithm, len(members))), []
+    donor = champion if free[champion] else int(np.flatnonzero(free)[0])
+    return population.put(agents, members, population.take(agents, np.full(len(members), donor))), members.tolist()
+
+
+def _stuck(setup: Setup, key, t: Progress, agents, hyper) -> np.ndarray:
+    """(P,) whose actions are at their bounds, all of them and whatever they see, where the tuner minds."""
+    everyone = np.arange(setup.tuner.population)
+    if not setup.tuner.unstick:
+        return np.zeros(len(everyone), bool)
+    seen = ring.sample(key, t.replay, LOOKS, n_step=1, gamma=1.0, max_n=1).obs
+    return setup.actors.saturated(agents, _values(hyper, everyone), seen)
 
 
 def play(setup: Setup, key, starts, agents, proposal: Proposal) -> list[Episode]:

@@ -33,7 +33,8 @@ class Tuner(NamedTuple):
     record: Callable[[State, Proposal, Sequence[float]], dict[str, float]]  # this iteration's row of schedule.csv
     explore: bool = True  # whether episodes of the population carry exploration noise
     same_start: bool = False  # whether the agents of a round all start from the same state
-    unstick: bool = False  # whether agents whose actions are stuck at their bounds count as sick if others are free
+    prime: bool = True  # whether the steps of the random start count for the ratios, so that all learn before they play
+    unstick: bool = False  # whether agents whose actions are stuck at their bounds count as sick
     own_replays: bool = False  # whether each agent learns only from its own episodes
     shared_critic: bool = False  # whether the agents that learn have one critic, as in CEM-RL
 

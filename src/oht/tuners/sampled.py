@@ -66,8 +66,12 @@ class Population:
     same_start: bool = setting(
         True, "sampled: whether all agents of a round start from the same state, so that luck is shared"
     )
+    prime: bool = setting(
+        False, "sampled: whether agents learn for the steps of the random start, too, before any of them has played"
+    )
     unstick: bool = setting(
-        True, "sampled: whether an agent whose actions are stuck at their bounds counts as diverged, if another is free"
+        True,
+        "sampled: whether a member whose actions are stuck at their bounds counts as diverged, or starts anew",
     )
 
 
@@ -195,9 +199,8 @@ def make(settings: Sampled, tune: Mapping[str, Dimension], base: Mapping[str, fl
         row |= columns.champion({name: proposal.hyper[name][source] for name in space.names})
         return row | columns.samples(proposal, space.names, returns)
 
-    return Tuner(
-        at_once + 1, init, ask, tell, champion, record, settings.explore, settings.same_start, settings.unstick
-    )
+    ways = {name: getattr(settings, name) for name in ("explore", "same_start", "prime", "unstick")}
+    return Tuner(at_once + 1, init, ask, tell, champion, record, **ways)
 
 
 def _at_once(settings: Sampled) -> int:
