@@ -18,7 +18,7 @@ $(READY): pyproject.toml constraints.txt
 setup: $(READY)  ## the .venv with everything
 
 train: $(READY)  ## Pendulum from a learning rate of 1e-5, which OHT-ES must leave; about a minute on two cores
-	$(BIN)/oht train Pendulum-v1 --method oht-lr --tune actor_lr+critic_lr=log:1e-5:1 --es-rate 1 --at-once 10 --together true \
+	$(BIN)/oht train Pendulum-v1 --method oht-lr --tune actor_lr+critic_lr=log:1e-5:1 --es-rate 1 --population 10 --at-once 10 --together true \
 	    --life 1 --episodes 4 --member-ratio 1 --hidden 32,32 --steps 40_000 --start-steps 1_000 --eval-every 8_000 --overwrite --out runs/demo
 	$(BIN)/oht plot runs/demo
 

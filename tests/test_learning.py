@@ -23,6 +23,7 @@ def test_a_bad_learning_rate_is_left(tmp_path):
         method="oht-lr",
         tune={"actor_lr": oht.LogFloat(bad, 1.0), "critic_lr": oht.LogFloat(bad, 1.0)},
         es_rate=1.0,
+        population=10,
         at_once=10,
         together=True,
         life=1,

@@ -21,8 +21,8 @@ CASES = {
     "oht-nstep": ("oht-nstep", {}, None),
     "arms, two dimensions": ("oht-nstep", {}, {"n_step": Choice(1, 2, 3), "gamma": Choice(0.98, 0.99)}),
     "oht-lr": ("oht-lr", {}, None),
-    "oht-lr, all at once": ("oht-lr", {"at_once": 10, "episodes": 2, "explore": False}, None),
-    "oht-lr, together": ("oht-lr", {"together": True, "at_once": 5}, None),
+    "oht-lr, all at once": ("oht-lr", {"population": 10, "at_once": 10, "episodes": 2, "explore": False}, None),
+    "oht-lr, together": ("oht-lr", {"together": True, "population": 10, "at_once": 5}, None),
     "oht-lr, cem": ("oht-lr", {"search": "cem", "population": 4, "at_once": 2}, None),
     "oht-lr, persist": ("oht-lr", {"members": "persist", "population": 5}, None),
     "oht-lr, tied": ("oht-lr", {}, {"actor_lr+critic_lr": LogFloat(1e-3)}),
@@ -240,7 +240,7 @@ def test_too_many_arms_and_no_arms():
 
 
 def test_the_main_agent_is_the_centre():
-    tuner = build("oht-lr", {"at_once": 10, "together": True}, None)
+    tuner = build("oht-lr", {"population": 10, "at_once": 10, "together": True}, None)
     _, _, proposal, _ = run(tuner, 1, zeros)
     assert tuner.population == 11
     assert proposal.hyper["actor_lr"][0] == pytest.approx(1e-3)
@@ -251,8 +251,8 @@ def test_the_main_agent_is_the_centre():
 
 
 def test_members_live_one_after_the_other_and_teach_when_all_have_lived():
-    alone = build("oht-lr", {"life": 1, "together": True}, None)
-    crowd = build("oht-lr", {"life": 1, "together": True, "at_once": 10}, None)
+    alone = build("oht-lr", {"life": 1, "together": True, "population": 10}, None)
+    crowd = build("oht-lr", {"life": 1, "together": True, "population": 10, "at_once": 10}, None)
     assert alone.population == 2
     pays = by_value("critic_lr", np.log10)
     state, agents, rows, drawn = alone.init(KEY), new_agents(alone), [], []
@@ -345,7 +345,7 @@ def test_who_diverges_has_lived_badly_even_out_of_turn(when):
     [
         ({"at_once": 3}, "not a multiple of at_once 3"),
         ({"at_once": 20}, "not a multiple of at_once 20"),
-        ({"at_once": 2, "members": "persist"}, "at_once must be 10"),
+        ({"at_once": 2, "members": "persist"}, "at_once must be 4"),
     ],
 )
 def test_how_many_play_at_once(settings, sentence):
@@ -354,7 +354,7 @@ def test_how_many_play_at_once(settings, sentence):
 
 
 def test_antithetic_learning_rates():
-    tuner = build("oht-lr", {"at_once": 10}, None)
+    tuner = build("oht-lr", {"population": 10, "at_once": 10}, None)
     _, _, proposal, _ = run(tuner, 1, zeros)
     rates = np.log10(proposal.hyper["critic_lr"][1:])
     np.testing.assert_allclose(rates[0::2] + rates[1::2], -6.0)
@@ -366,7 +366,8 @@ def test_antithetic_learning_rates():
         ({"members": "fork", "main": "plays"}, [0, 1, 2, 9, 3], [0, 0, 0, 0, 0]),
         ({"members": "fork", "main": "watches"}, [1, 2, 9, 3], [0, 0, 0, 0, 0]),
         ({"members": "fork"}, [0, 1, 2, 9, 3], [3, 3, 3, 3, 3]),
-        ({"members": "fork"}, [9, 1, 2, 9, 3], [0, 0, 0, 0, 0]),  # as good as the main agent is not better
+        ({"members": "fork"}, [9, 1, 2, 9, 3], [0, 0, 0, 3, 0]),  # as good as the main agent is not better, nor worse
+        ({"members": "fork", "margin": 0.0}, [9, 1, 2, 9, 3], [0, 0, 0, 0, 0]),
         ({"members": "fork"}, [-7, -np.inf, -8, -np.inf, np.nan], [0, 0, 0, 0, 0]),
         ({"members": "fork", "episodes": 2}, [0, 0, 5, 5, 9, 0, 0, 0, 0, 0], [1, 1, 1, 1, 1]),
         ({"members": "persist", "main": "plays"}, [0, 1, 2, 9, 3], [0, 1, 2, 3, 4]),
@@ -456,7 +457,7 @@ def test_returns_of_a_member_are_averaged():
 
 
 def test_a_member_is_judged_by_its_whole_life_beside_the_main_agent():
-    tuner = build("oht-lr", {"population": 2, "life": 3, "together": True}, None)
+    tuner = build("oht-lr", {"population": 2, "life": 3, "together": True, "margin": 0.0}, None)
     agents = new_agents(tuner)
     state = tuner.init(KEY)
     # all get better; the first member is 6 better than the main agent in the mean of its life, the second 3 worse
@@ -538,7 +539,7 @@ def test_random_draws_afresh_and_learns_nothing():
 def test_oht_gives_few_combinations_an_agent_each():
     assert build("oht", {}, {"n_step": Choice(1, 2, 3)}).population == 3
     assert build("oht", {}, {"n_step": Choice(*range(1, 10))}).population == 2  # the main agent and a member
-    assert build("oht", {"at_once": 5}, MIXED).population == 6
+    assert build("oht", {"at_once": 2}, MIXED).population == 3
     assert issubclass(METHODS["oht"].settings, arms.Arms)
     assert issubclass(METHODS["oht"].settings, sampled.Sampled)
 

@@ -27,7 +27,7 @@ class Population:
     """Who trains and plays, whatever the distribution learns."""
 
     population: int = setting(
-        10, "sampled: members whose values and returns make one step of the distribution", low=1, high=1000
+        4, "sampled: members whose values and returns make one step of the distribution", low=1, high=1000
     )
     at_once: int | None = setting(
         None,
@@ -46,7 +46,7 @@ class Population:
         "sampled: the main agent only watches; plays, too; or adopts: plays, and becomes the member that did better",
     )
     margin: float = setting(
-        0.0,
+        1.0,
         "sampled: standard errors that the main agent or a member must be ahead for the other to become its copy",
         low=0,
         high=100,
