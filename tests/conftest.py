@@ -10,3 +10,10 @@ def _compiled_once(tmp_path_factory):
     jax.config.update("jax_compilation_cache_dir", str(shared / "compiled"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_old_programs():
+    """A process that keeps thousands of compiled programs crashes in the end when it registers one more."""
+    yield
+    jax.clear_caches()
