@@ -105,7 +105,7 @@ def test_a_policy_that_is_saturated_whatever_it_sees_learns_no_more(replay):
     push = jnp.array([[0.0, 0.0], [50.0, 0.0], [0.0, 0.0], [50.0, -50.0]])  # 1 is stuck in one of its actions only
     steep = jnp.array([1.0, 1.0, 1e6, 1.0])[:, None, None]  # 2 is always at a bound, at which depends on what it sees
     layers[max(layers)] = {"kernel": output["kernel"] * steep, "bias": output["bias"] + push}
-    stuck = Actors(algorithm).saturated(agents, hyper, replay.obs[:40])
+    stuck = Actors(algorithm).saturated(jax.random.key(0), agents, hyper, replay)
     np.testing.assert_array_equal(stuck, [False, False, True, True])
     after, _ = Learner(algorithm, batch_size=16).learn(jax.random.key(1), agents, replay, hyper, 20)
     moved = [(a != b).reshape(4, -1).any(axis=1) for a, b in zip(*map(jax.tree.leaves, (agents, after)), strict=True)]

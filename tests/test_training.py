@@ -298,8 +298,8 @@ def test_agents_that_are_all_stuck_start_again(episodes, unstick, stuck, tmp_pat
     notes = Sick()
     run = tiny(tmp_path / "run", "oht-lr", progress=notes, **once)
     hyper = {name: np.full(2, value, np.float32) for name, value in run.setup.config.hyper.items()}
-    seen = run.progress.replay.obs[:20]
-    assert run.setup.actors.saturated(run.progress.agents, hyper, seen).tolist() == stuck
+    t = run.progress
+    assert run.setup.actors.saturated(jax.random.key(0), t.agents, hyper, t.replay).tolist() == stuck
     assert not notes.agents
 
 

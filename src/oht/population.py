@@ -14,6 +14,7 @@ from oht.agents.networks import polyak
 from oht.errors import UserError
 
 Act = Callable[[int, np.ndarray], np.ndarray]
+LOOKS = 256  # observations that tell whether an agent still does different things
 Agents = Any  # the state of an algorithm, each leaf with a leading axis P
 
 
@@ -179,16 +180,16 @@ class Actors:
         """(t, observations (P, obs)) -> actions (P, action): row j by agent j, at time t with its own noise."""
         return lambda t, obs: np.asarray(self._act(key, agents, hyper, np.int32(t), obs, explore))
 
-    def saturated(self, agents: Agents, hyper: Hyper, obs: Array) -> np.ndarray:
+    def saturated(self, key: Key, agents: Agents, hyper: Hyper, replay: ring.Replay) -> np.ndarray:
         """(P,) whether an agent's actions, without noise, are at their bounds whatever it sees.
 
         Such a policy has no gradient, as that of tanh is zero there: it learns no more.
         """
-        return np.asarray(self._saturated(agents, hyper, obs))
+        return np.asarray(self._saturated(key, agents, hyper, replay))
 
     @partial(jax.jit, static_argnums=0)
-    def _saturated(self, agents: Agents, hyper: Hyper, obs: Array) -> Array:
-        key, act = jax.random.key(0), self.algorithm.act  # no noise, so the key does not matter
+    def _saturated(self, key: Key, agents: Agents, hyper: Hyper, replay: ring.Replay) -> Array:
+        obs, act = ring.sample(key, replay, LOOKS, n_step=1, gamma=1.0, max_n=1).obs, self.algorithm.act
         actions = jax.vmap(lambda agent, eta: jax.vmap(lambda x: act(key, agent, x, eta, False))(obs))(agents, hyper)
         return (jnp.abs(actions) > 1 - 1e-6).all(axis=(1, 2))
 

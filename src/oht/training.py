@@ -21,7 +21,6 @@ from oht.population import Actors, Learner, SharedCritic
 from oht.tuners.api import Proposal, Tuner
 
 CHUNK = 2000  # updates of all agents between two looks at the clock
-LOOKS = 256  # observations that tell whether an agent still does different things
 
 
 class Setup(NamedTuple):
@@ -187,7 +186,9 @@ def heal(setup: Setup, key, t: Progress, agents, tuner_state, hyper) -> tuple[An
             "(the checkpoint holds the state from before)."
         )
     champion = setup.tuner.champion(key, tuner_state)
-    stuck = finite & _stuck(setup, key, t, agents, hyper)
+    stuck = np.zeros_like(finite)
+    if setup.tuner.unstick:
+        stuck = finite & setup.actors.saturated(key, agents, _values(hyper, everyone), t.replay)
     free, ill = finite & ~stuck, ~finite | (stuck & ((everyone != champion) | (t.iteration == 0)))
     if not ill.any():
         return agents, []
@@ -196,15 +197,6 @@ def heal(setup: Setup, key, t: Progress, agents, tuner_state, hyper) -> tuple[An
         return population.put(agents, members, population.create(key, setup.algorithm, len(members))), []
     donor = champion if free[champion] else int(np.flatnonzero(free)[0])
     return population.put(agents, members, population.take(agents, np.full(len(members), donor))), members.tolist()
-
-
-def _stuck(setup: Setup, key, t: Progress, agents, hyper) -> np.ndarray:
-    """(P,) whose actions are at their bounds, all of them and whatever they see, where the tuner minds."""
-    everyone = np.arange(setup.tuner.population)
-    if not setup.tuner.unstick:
-        return np.zeros(len(everyone), bool)
-    seen = ring.sample(key, t.replay, LOOKS, n_step=1, gamma=1.0, max_n=1).obs
-    return setup.actors.saturated(agents, _values(hyper, everyone), seen)
 
 
 def play(setup: Setup, key, starts, agents, proposal: Proposal) -> list[Episode]:
