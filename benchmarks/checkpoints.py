@@ -18,7 +18,7 @@ import numpy as np
 
 from oht import agents, checkpoints, population
 from oht import replay as ring
-from oht.agents.api import Spec
+from oht.types import Spec
 
 SPEC = Spec(24, 6)
 AGENTS, SLOTS, EPISODE = 11, 1_000_000, 1000

@@ -19,7 +19,7 @@ import numpy as np
 from oht import population
 from oht import replay as ring
 from oht.agents import make
-from oht.agents.api import Spec
+from oht.types import Spec
 from oht.population import Learner
 
 SPEC, UNITS = Spec(24, 6), 300  # dm/walker-run

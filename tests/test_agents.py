@@ -10,7 +10,7 @@ import pytest
 
 from oht import population
 from oht import replay as ring
-from oht.agents.api import Algorithm, Batch, Spec
+from oht.types import Algorithm, Batch, Spec
 from oht.agents.ddpg import ddpg
 from oht.agents.networks import GaussianActor, network
 from oht.agents.normalise import CLIP, Moments, merge, normalised, standardise

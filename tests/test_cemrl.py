@@ -12,7 +12,7 @@ from environments import FollowObservation, TwoStepCredit
 from oht import population
 from oht import replay as ring
 from oht.agents import make
-from oht.agents.api import Spec
+from oht.types import Spec
 from oht.errors import UserError
 from oht.population import SharedCritic
 from oht.tuners import cemrl

@@ -14,7 +14,7 @@ import pytest
 
 import oht
 from oht import agents, api, cli, config, settings, spaces, tuners
-from oht.agents.api import Spec
+from oht.types import Spec
 from oht.envs import tasks
 from test_rooms import MAY_KNOW
 

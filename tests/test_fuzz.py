@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import oht
 from oht import agents, cli, config, tuners
-from oht.agents.api import KNOBS
+from oht.knobs import KNOBS
 from oht.config import OPTIONS, RunSettings
 from oht.errors import UserError
 from oht.settings import names

@@ -10,7 +10,7 @@ import pytest
 import oht
 from environments import FollowObservation
 from oht.agents import make
-from oht.agents.api import Batch, Spec
+from oht.types import Batch, Spec
 from oht.agents.metagrad import MetaAgent, Rate, metagrad
 from oht.agents.networks import adam
 from oht.errors import UserError

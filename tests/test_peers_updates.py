@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from oht.agents import ALGORITHMS
-from oht.agents.api import Algorithm, Batch, Hyper, Spec
+from oht.types import Algorithm, Batch, Hyper, Spec
 
 UPDATES = 4
 NETWORKS = ("actor", "critic", "target_actor", "target_critic")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import environments
-from oht.envs.api import Episode, Pool
+from oht.envs.backend import Episode, Pool
 from oht.envs.pool import EnvError, open_pool
 from oht.errors import UserError
 

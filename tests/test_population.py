@@ -8,7 +8,7 @@ import pytest
 from oht import population
 from oht import replay as ring
 from oht.agents import make
-from oht.agents.api import Spec
+from oht.types import Spec
 from oht.population import Actors, Learner
 
 SPEC = Spec(3, 2)

@@ -16,7 +16,7 @@ import pytest
 
 import environments
 from oht import runs
-from oht.envs.ray import init
+from oht.envs.ray_pool import init
 from oht.errors import UserError
 from oht.experiments import ray as engine
 from oht.experiments.job import finished, saved_steps, work

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import oht
-from oht.agents.api import Spec
+from oht.types import Spec
 from oht.agents.uniform import uniform
 from oht.errors import UserError
 

@@ -4,21 +4,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from oht.agents.api import Algorithm, Batch, Spec
     from oht.api import Policy, Run, load, resume, train
     from oht.errors import UserError
     from oht.spaces import Choice, Float, Int, LogFloat
-    from oht.tuners import Method
-    from oht.tuners.api import Proposal, Tuner
+    from oht.types import Algorithm, Batch, Clock, Method, Outcome, Proposal, Spec, Tuner
 
 __all__ = [
     "Algorithm",
     "Batch",
     "Choice",
+    "Clock",
     "Float",
     "Int",
     "LogFloat",
     "Method",
+    "Outcome",
     "Policy",
     "Proposal",
     "Run",
@@ -31,12 +31,10 @@ __all__ = [
 ]
 
 _HOMES = {
-    "oht.agents.api": ("Algorithm", "Batch", "Spec"),
     "oht.api": ("Policy", "Run", "load", "resume", "train"),
     "oht.errors": ("UserError",),
     "oht.spaces": ("Choice", "Float", "Int", "LogFloat"),
-    "oht.tuners": ("Method",),
-    "oht.tuners.api": ("Proposal", "Tuner"),
+    "oht.types": ("Algorithm", "Batch", "Clock", "Method", "Outcome", "Proposal", "Spec", "Tuner"),
 }
 
 

@@ -11,22 +11,22 @@ from typing import Any
 import jax
 import numpy as np
 
-from oht import agents, checkpoints, config, population, runs, training, tuners
-from oht.agents.api import Algorithm
+from oht import agents, checkpoints, config, methods, population, runs, seeds, training
 from oht.errors import UserError
 from oht.journal import Journal
 from oht.report.progress import Reporter, Silent, Terminal
 from oht.signals import interruption
 from oht.training import Progress, Setup
-from oht.tuners import Method
+from oht.types import Algorithm, Method
 
 
 class Policy:
     """The champion: observations in, actions in the env's own range out."""
 
     def __init__(self, setup: Setup, progress: Progress):
-        key = jax.random.key(setup.config.run.seed)
-        champion = setup.tuner.champion(key, progress.tuner)
+        seed = setup.config.run.seed
+        champion = setup.tuner.champion(seeds.generator(seed, "policy"), progress.tuner)
+        key = seeds.key(seed, "policy")
         self._setup, self._key, self._calls = setup, key, 0
         self._agent = population.take(progress.agents, np.array([champion]))
         self._hyper = {name: np.array([value], np.float32) for name, value in setup.config.hyper.items()}
@@ -35,7 +35,7 @@ class Policy:
         """The action for one observation, as the env gives it."""
         self._calls += 1
         act = self._setup.actors.policies(self._key, self._agent, self._hyper, explore=not deterministic)
-        to_vector, to_action = self._setup.pool.to_vector, self._setup.pool.to_action
+        to_vector, to_action = self._setup.eval_pool.to_vector, self._setup.eval_pool.to_action
         return to_action(act(self._calls, to_vector(obs)[None])[0])
 
     def predict(self, obs: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True):
@@ -69,7 +69,7 @@ class Run:
         """Returns of the champion without noise, one for each episode."""
         if episodes < 1:
             raise UserError(f"episodes is {episodes}, but must be at least 1.")
-        return training.evaluate(self.setup, self.progress, jax.random.key(seed), episodes)
+        return training.evaluate(self.setup, self.progress, seed, episodes)
 
     def close(self) -> None:
         training.close(self.setup)
@@ -163,7 +163,7 @@ def _reporter(progress: bool | Reporter) -> Reporter:
 def _config_of(path: Path, algo: Any, method: Method | None, steps: int | None = None) -> config.Config:
     runs.check(path)
     values = config.read_file(path / "config.toml")
-    for what, given, known in (("algo", algo, agents.ALGORITHMS), ("method", method, tuners.METHODS)):
+    for what, given, known in (("algo", algo, agents.ALGORITHMS), ("method", method, methods.METHODS)):
         if given is None and values.get(what) not in known:
             raise UserError(
                 f"{path} was trained with the {what} {values.get(what)!r}, which oht does not have; "
@@ -188,7 +188,7 @@ def _opened(resolved: config.Config, env: Callable | None) -> Iterator[Setup]:
 
 def _check_memory(setup: Setup) -> None:
     """Refuses what this machine cannot hold, before it tries to."""
-    run, pool = setup.config.run, setup.pool
+    run, pool = setup.config.run, setup.eval_pool
     create = partial(population.create, algorithm=setup.algorithm, number=setup.tuner.population)
     leaves = jax.tree.leaves(jax.eval_shape(create, jax.random.key(0)))
     weights = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)

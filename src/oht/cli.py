@@ -68,14 +68,14 @@ class Parser(argparse.ArgumentParser):
 
 
 def _describe_train(parser: argparse.ArgumentParser) -> None:
-    from oht import agents, settings, tuners
-    from oht.agents.api import KNOBS
+    from oht import agents, methods, settings
     from oht.config import OPTIONS, RunSettings
+    from oht.knobs import KNOBS
 
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.usage = "oht train TASK [--SETTING VALUE ...] [--tune NAME=SPACE ...]\n       oht train --resume RUN"
-    methods = "\n".join(f"  {name:14} {method.summary}" for name, method in tuners.METHODS.items())
-    parser.epilog = f"methods:\n{methods}\n\n{SPACES}\n\nA config file holds the same names as TOML; flags win over it."
+    listed = "\n".join(f"  {name:14} {method.summary}" for name, method in methods.METHODS.items())
+    parser.epilog = f"methods:\n{listed}\n\n{SPACES}\n\nA config file holds the same names as TOML; flags win over it."
     seen: set[str] = set()
 
     def flag(group: Any, name: str, help: str) -> None:
@@ -104,7 +104,7 @@ def _describe_train(parser: argparse.ArgumentParser) -> None:
     hyper = parser.add_argument_group("hyper-parameters (all can be tuned)")
     for name, knob in KNOBS.items():
         flag(hyper, name, f"{knob.help}{agents.default_of(name)}")
-    for name, method in tuners.METHODS.items():
+    for name, method in methods.METHODS.items():
         group = parser.add_argument_group(f"method {name}")
         for f in fields(method.settings):
             flag(group, f.name, settings.help_of(f))

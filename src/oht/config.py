@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from oht import agents, settings, spaces, tuners
-from oht.agents.api import KNOBS, Algorithm, Spec
+from oht import agents, methods, settings, spaces
 from oht.agents.normalise import normalised
 from oht.errors import UserError, unknown
+from oht.knobs import KNOBS
 from oht.settings import setting
-from oht.tuners import Method
+from oht.types import Algorithm, Method, Spec
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,9 @@ class RunSettings:
     replay_size: int = setting(1_000_000, "observations that the replay holds", low=2, high=10**9)
     batch_size: int = setting(100, "transitions of a minibatch", low=1, high=10**6)
     normalise: bool = setting(False, "scale observations by their running mean and deviation")
+    unstick: bool | None = setting(
+        None, "replace agents whose actions are all at their bounds, as they learn no more (default: in populations)"
+    )
     workers: int | None = setting(None, "processes that step the envs; 0: none (default: as fits)", low=0, high=1000)
     pool: Literal["auto", "ray"] = setting("auto", "ray: the workers are actors of a Ray cluster")
     checkpoint_every: float = setting(5.0, "minutes between checkpoints", low=0, high=10**6)
@@ -56,7 +59,9 @@ class Config:
     method: Method  # how its hyper-parameters are chosen
 
     def algorithm(self, spec: Spec) -> Algorithm:
-        algorithm = self.method.adapt(self.tuner, self.tune, self.factory(spec, **self.options))
+        algorithm = self.factory(spec, **self.options)
+        if self.method.adapt:
+            algorithm = self.method.adapt(self.tuner, self.tune, algorithm)
         return normalised(algorithm, spec) if self.run.normalise else algorithm
 
     def with_hyper(self, defaults: Mapping[str, float]) -> "Config":
@@ -75,10 +80,10 @@ def resolve(
     tune = {name: _dimension(name, text) for name, text in table(given.pop("tune", {})).items()}
     given.setdefault("method", "oht" if tune else "static")
     run = settings.read(RunSettings, {n: given.pop(n) for n in settings.names(RunSettings) if n in given})
-    method = method or tuners.method(run.method)
+    method = method or methods.find(run.method)
     algorithm = algorithm or agents.factory(run.algo)
     own = {name: default for name, default in agents.options_of(algorithm).items() if name in OPTIONS}
-    tune = tuners.tuned(method, tune)
+    tune = tune or method.tune
     if "alpha" in own and any("alpha" in spaces.tied(name) for name in tune):
         given.setdefault("alpha", 0.2)  # to tune the temperature it must not be learned
 
@@ -155,7 +160,7 @@ def _misplaced(name: str, run: RunSettings, here: list[str], method: Any) -> Use
         factory = agents.factory(algo)
         if name in {*OPTIONS.keys() & agents.options_of(factory).keys(), *factory(Spec(1, 1)).hyper}:
             return UserError(f"{name} is a setting of {algo}, not of {run.algo}.")
-    owners = [m for m, other in tuners.METHODS.items() if name in settings.names(other.settings)]
+    owners = [m for m, other in methods.METHODS.items() if name in settings.names(other.settings)]
     if owners:
         return UserError(f"{name} is a setting of the methods {', '.join(owners)}, not of {run.method}.")
     return unknown("setting", name, [*here, *settings.names(method.settings)])

@@ -3,11 +3,9 @@
 import contextlib
 import math
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from oht import checkpoints, runs, training
@@ -30,7 +28,7 @@ class Journal:
     def wall(self) -> float:
         return self._before + time.monotonic() - self._since
 
-    def iteration(self, t: Progress, outcome: training.Outcome) -> dict[str, float]:
+    def iteration(self, t: Progress, outcome: training.Iteration) -> dict[str, float]:
         finite = outcome.returns[np.isfinite(outcome.returns)]
         finite = finite if finite.size else np.array([math.nan])  # everyone who played had diverged
         returns = {"return_mean": finite.mean(), "return_min": finite.min(), "return_max": finite.max()}
@@ -67,6 +65,4 @@ class Journal:
 
 def _metric_names(setup: Setup, t: Progress) -> list[str]:
     """What learning tells, known before anything is learned: an iteration without updates has the same columns."""
-    hyper = {name: np.zeros(setup.tuner.population, np.float32) for name in setup.config.hyper}
-    learn = partial(setup.learner.learn, updates=setup.algorithm.batches)
-    return list(jax.eval_shape(learn, jax.random.key(0), t.agents, t.replay, hyper)[1])
+    return setup.learner.metric_names(t.agents, t.replay, setup.config.hyper)

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-Array = jax.Array
+from oht.types import Array, Batch
 
 GOES_ON, TRUNCATED, TERMINAL, NO_STEP = range(4)  # what follows the step that starts in a slot
 
@@ -26,16 +26,6 @@ class Replay(NamedTuple):
     written: Array  # slots ever written
     stored: Array  # transitions ever stored
     dropped: Array  # transitions ever overwritten
-
-
-class Transitions(NamedTuple):
-    """Rows for one minibatch: target = reward + discount * V(next_obs)."""
-
-    obs: Array
-    action: Array
-    reward: Array
-    discount: Array
-    next_obs: Array
 
 
 def empty(slots: int, obs: int, action: int) -> Replay:
@@ -86,7 +76,7 @@ def _extend(replay: Replay, obs: Array, action: Array, reward: Array, steps: Arr
     )
 
 
-def sample(key: Array, replay: Replay, rows: int, n_step: Array | int, gamma: Array | float, max_n: int) -> Transitions:
+def sample(key: Array, replay: Replay, rows: int, n_step: Array | int, gamma: Array | float, max_n: int) -> Batch:
     """`rows` transitions, uniformly from all that are stored, with targets over n_step <= max_n steps.
 
     reward = sum_{i<m} gamma^i r_i and discount = gamma^m, where m = n_step, or less where the episode ends before;
@@ -102,7 +92,7 @@ def sample(key: Array, replay: Replay, rows: int, n_step: Array | int, gamma: Ar
     taken = reached * (ahead < n_step)
     steps = taken.sum(axis=1)
     last = (start + steps - 1) % slots
-    return Transitions(
+    return Batch(
         obs=replay.obs[start],
         action=replay.action[start],
         reward=(taken * gamma**ahead * replay.reward[path]).sum(axis=1),

@@ -153,6 +153,13 @@ class Space:
         high = self.encode({name: high for name, (_, high) in limits.items()})
         return low, high
 
+    def quantiles(self, shares: np.ndarray) -> np.ndarray:
+        """Points (..., D) of the continuous dimensions below which these shares of each distribution lie."""
+        from scipy.special import ndtri
+
+        low, high = self.bounds
+        return np.clip(self.mu + self.sigma * ndtri(shares), low, high)
+
     def extremes(self) -> tuple[dict[str, float], dict[str, float]]:
         """The lowest and the highest value of every hyper-parameter."""
         ends = {name: (min(dim.values), max(dim.values)) for name, dim in self.choices.items()}

@@ -5,11 +5,11 @@ from functools import cache
 from inspect import signature
 
 from oht import errors
-from oht.agents.api import Algorithm, Spec
 from oht.agents.ddpg import ddpg
 from oht.agents.sac import sac
 from oht.agents.td3 import td3
 from oht.agents.uniform import uniform
+from oht.types import Algorithm, Spec
 
 ANY = Spec(1, 1)  # the names of hyper-parameters do not depend on the sizes
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {"td3": td3, "ddpg": ddpg, "sac": sac, "uniform": uniform}

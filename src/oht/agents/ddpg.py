@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from oht.agents.api import Algorithm, Spec
 from oht.agents.networks import HIDDEN
 from oht.agents.td3 import td3
+from oht.types import Algorithm, Spec
 
 
 def ddpg(spec: Spec, *, hidden: Sequence[int] = HIDDEN) -> Algorithm:

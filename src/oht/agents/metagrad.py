@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from oht.agents.api import Algorithm, Array, Batch, Hyper, Key, Metrics, State
 from oht.agents.networks import adam, descend, polyak
 from oht.errors import UserError
+from oht.types import Algorithm, Array, Batch, Hyper, Key, Metrics, State
 
 
 class Rate(NamedTuple):

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from oht.agents.api import Array, Key
+from oht.types import Array, Key
 
 HIDDEN = (300, 300)
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from oht.agents.api import Algorithm, Array, Batch, Hyper, Key, Metrics, Spec, State
+from oht.types import Algorithm, Array, Batch, Hyper, Key, Metrics, Spec, State
 
 CLIP = 10.0  # standard deviations
 SMALLEST_VARIANCE = 1e-8

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from oht.agents.api import Algorithm, Array, Batch, Hyper, Key, Metrics, Spec
 from oht.agents.networks import HIDDEN, GaussianActor, adam, critics, descend, network, polyak
+from oht.types import Algorithm, Array, Batch, Hyper, Key, Metrics, Spec
 
 
 class SoftActorCritic(NamedTuple):

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from oht.agents.api import Algorithm, Array, Batch, Hyper, Key, Metrics, Spec, Steps
 from oht.agents.networks import HIDDEN, Actor, adam, critics, descend, network, polyak
+from oht.types import ActorCriticSteps, Algorithm, Array, Batch, Hyper, Key, Metrics, Spec
 
 
 class ActorCritic(NamedTuple):
@@ -110,5 +110,5 @@ def td3(
         state, more = actor_step(state, batch.split(policy_delay)[-1], hyper)
         return targets_step(state, hyper), metrics | more
 
-    steps = Steps(critic_steps, actor_step, targets_step, actor_loss)
+    steps = ActorCriticSteps(critic_steps, actor_step, targets_step, actor_loss)
     return Algorithm(init, act, update, hyper, batches=policy_delay, steps=steps)

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from oht.agents.api import Algorithm, Array, Batch, Hyper, Key, Metrics, Spec
+from oht.types import Algorithm, Array, Batch, Hyper, Key, Metrics, Spec
 
 
 def uniform(spec: Spec) -> Algorithm:

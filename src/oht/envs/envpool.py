@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from oht.envs.api import Steps, cores
+from oht.envs.backend import EnvSteps, cores
 from oht.envs.tasks import Task
 from oht.errors import UserError
 
@@ -23,7 +23,7 @@ UNTIL_WE_CUT = 2**30  # EnvPool reports a terminal at its own limit as a truncat
 
 
 class EnvPool:
-    """A backend; see `oht.envs.api.Backend`."""
+    """A backend; see `oht.envs.backend.Backend`."""
 
     def __init__(self, task: Task):
         from envpool import make_gymnasium
@@ -47,9 +47,9 @@ class EnvPool:
         self._envs = self._make(num_envs=len(seeds), num_threads=threads, seed=list(seeds), **self._options)
         return self._flat(self._envs.reset()[0])
 
-    def step(self, alive: np.ndarray, actions: np.ndarray) -> Steps:
+    def step(self, alive: np.ndarray, actions: np.ndarray) -> EnvSteps:
         obs, reward, terminated, truncated, _ = self._envs.step(np.clip(actions, -1, 1), alive)
-        return Steps(self._flat(obs), reward, terminated, truncated)
+        return EnvSteps(self._flat(obs), reward, terminated, truncated)
 
     def close(self) -> None:
         self._envs.close()

@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from oht.envs.api import EnvError, Steps
+from oht.envs.backend import EnvError, EnvSteps
 from oht.envs.tasks import Task
 from oht.errors import UserError
 
@@ -69,7 +69,7 @@ class Flat:
 
 
 class InProcess:
-    """A backend of envs that are stepped one after the other; see `oht.envs.api.Backend`."""
+    """A backend of envs that are stepped one after the other; see `oht.envs.backend.Backend`."""
 
     def __init__(self, name: str, make: Maker, size: int, greets: bool = False):
         with _silence() if greets else nullcontext():
@@ -79,10 +79,10 @@ class InProcess:
     def reset(self, seeds: Sequence[int]) -> np.ndarray:
         return np.stack([env.reset(seed) for env, seed in zip(self._envs, seeds, strict=False)])
 
-    def step(self, alive: np.ndarray, actions: np.ndarray) -> Steps:
+    def step(self, alive: np.ndarray, actions: np.ndarray) -> EnvSteps:
         results = [self._envs[env].step(action) for env, action in zip(alive, actions, strict=True)]
         obs, reward, terminated, truncated = zip(*results, strict=True)
-        return Steps(np.stack(obs), np.array(reward), np.array(terminated), np.array(truncated))
+        return EnvSteps(np.stack(obs), np.array(reward), np.array(terminated), np.array(truncated))
 
     def close(self) -> None:
         for env in self._envs:

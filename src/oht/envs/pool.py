@@ -7,14 +7,15 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from oht.envs.api import Act, Backend, EnvError, Episode, Pool, cores
+from oht.envs.backend import Backend, EnvError, Pool, cores
 from oht.envs.delay import pay_late
 from oht.envs.gym import InProcess, Maker, flat, maker, scaled
 from oht.envs.tasks import Task, find, named, require
 from oht.envs.workers import Workers, portable
 from oht.errors import UserError
+from oht.types import Act, Episode
 
-__all__ = ["Act", "EnvError", "Episode", "Pool", "open_pool"]
+__all__ = ["EnvError", "Pool", "open_pool"]
 
 
 def open_pool(
@@ -65,7 +66,7 @@ def _gymnasium(task: Task, make: Maker | None, size: int, workers: int | None) -
 
 def _on_ray(task: Task, make: Maker | None, size: int, workers: int | None) -> Backend:
     """On Ray actors, or a sentence why not."""
-    from oht.envs.ray import actors
+    from oht.envs.ray_pool import actors
 
     if task.backend == "envpool":
         raise UserError(f"{task.id} is stepped by EnvPool; pool ray is for envs that EnvPool does not have.")

@@ -1,7 +1,7 @@
 """Gymnasium envs in workers, stepped in parallel.
 
 A worker answers every message with a result or with the sentence of an error, and ends when the parent is gone. It is a
-process of this machine, or a Ray actor (see `oht.envs.ray`).
+process of this machine, or a Ray actor (see `oht.envs.ray_pool`).
 """
 
 import os
@@ -18,7 +18,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from oht.envs.api import EnvError, Steps
+from oht.envs.backend import EnvError, EnvSteps
 from oht.envs.gym import InProcess, Maker
 from oht.errors import UserError
 
@@ -77,7 +77,7 @@ class Process(Worker):
 
 
 class Workers:
-    """A backend whose env i lives in worker i % k; see `oht.envs.api.Backend`.
+    """A backend whose env i lives in worker i % k; see `oht.envs.backend.Backend`.
 
     A worker that dies is replaced once in a rollout. What it was told is told again to the new one, which brings envs
     that obey their seed to where they were.
@@ -115,12 +115,12 @@ class Workers:
             obs[i::count] = self._last_obs[i] = part
         return obs
 
-    def step(self, alive: np.ndarray, actions: np.ndarray) -> Steps:
+    def step(self, alive: np.ndarray, actions: np.ndarray) -> EnvSteps:
         count = len(self._workers)
         rows = {i: np.flatnonzero(alive % count == i) for i in range(count)}
         shares = {i: ("step", alive[own] // count, actions[own]) for i, own in rows.items() if own.size}
         n = len(alive)
-        steps = Steps(np.empty((n, self.obs), np.float32), np.empty(n), np.empty(n, bool), np.empty(n, bool))
+        steps = EnvSteps(np.empty((n, self.obs), np.float32), np.empty(n), np.empty(n, bool), np.empty(n, bool))
         for i, part in self._ask(shares).items():
             self._last_obs[i] = part.obs
             for whole, own in zip(steps, part, strict=True):
@@ -158,7 +158,7 @@ class Workers:
             for earlier in self._told[i]:
                 self._workers[i].send(earlier)
                 answer = self._workers[i].receive()
-                obs = answer.obs if isinstance(answer, Steps) else answer
+                obs = answer.obs if isinstance(answer, EnvSteps) else answer
             if not np.array_equal(obs, self._last_obs[i]):
                 raise EnvError(
                     f"{self._name} ended its worker process ({died}) and its episode cannot be repeated: "

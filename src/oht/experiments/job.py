@@ -91,7 +91,7 @@ class Log(Reporter):
         )
 
     def iteration(self, t: Any, row: dict[str, float], outcome: Any) -> None:
-        for agent in outcome.sick:
+        for agent in outcome.health.replaced.nonzero()[0]:
             self._say(f"agent {agent} learns no more at {t.env_steps:,} steps; a healthy one takes its place")
 
     def evaluation(self, t: Any, returns: list[float]) -> None:

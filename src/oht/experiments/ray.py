@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from oht import runs, settings
-from oht.envs.ray import connect
+from oht.envs.ray_pool import connect
 from oht.envs.workers import adopt_path, python_path
 from oht.errors import UserError
 from oht.experiments.engines import Ended

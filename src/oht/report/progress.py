@@ -79,7 +79,7 @@ class Terminal(Reporter):
         self._show(phase=f"learning {done:,}/{of:,}" if of > 4000 else "")
 
     def iteration(self, t: Any, row: dict[str, float], outcome: Any) -> None:
-        for agent in outcome.sick:
+        for agent in outcome.health.replaced.nonzero()[0]:
             self.console.print(f"agent {agent} learns no more at {t.env_steps:,} steps; a healthy one takes its place")
         self._bar.update(self._task, completed=t.env_steps)
         self._show(**{"phase": "", "return": f"return {row['return_mean']:.1f}"})

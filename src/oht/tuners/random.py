@@ -1,20 +1,13 @@
-"""Random search, an ablation: the sampled population, but its distribution learns at a rate of zero.
+"""Random search, an ablation: the population of `oht`, but the returns decide nothing.
 
-The main agent stays at the centre of the space, so any gain over `static` comes from the diversity of the data.
+All play in turn with equal shares of the gradient steps, and each evaluation episode is played by any of them.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 
-from oht.spaces import Dimension
-from oht.tuners import sampled
-from oht.tuners.api import Tuner
+from oht.tuners.race import Race, race
+from oht.types import Tune, Tuner
 
 
-@dataclass(frozen=True)
-class Random(sampled.Population):
-    pass
-
-
-def make(settings: Random, tune: Mapping[str, Dimension], base: Mapping[str, float]) -> Tuner:
-    return sampled.make(sampled.Sampled(**asdict(settings), search="es", es_rate=0.0, beta=0.0), tune, base)
+def make(settings: Race, tune: Tune, base: Mapping[str, float]) -> Tuner:
+    return race(settings, tune, base, follow=False)

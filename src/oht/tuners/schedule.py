@@ -10,22 +10,21 @@ from typing import NamedTuple
 
 from oht.errors import UserError
 from oht.settings import setting
-from oht.spaces import Dimension
 from oht.tuners import columns
-from oht.tuners.api import Tuner
+from oht.tuners.columns import CHAMPION
 from oht.tuners.static import lone
+from oht.types import Outcome, Proposal, Row, Tune, Tuner
 
 FILE = "schedule.csv"
-PREFIX = "champion/"
 
 
 @dataclass(frozen=True)
 class Schedule:
-    source: str = setting("", "schedule: the run folder, or its schedule.csv, whose champion's values are replayed")
-    replay_ratio: float = setting(1.0, "schedule: gradient steps for each env step", low=0)
+    source: str = setting("", "the run folder, or its schedule.csv, whose champion's values are replayed")
+    replay_ratio: float = setting(1.0, "gradient steps for each env step", low=0, high=1000)
 
 
-class Steps(NamedTuple):
+class Timetable(NamedTuple):
     """Values that hold until the env steps of their row are reached; the last for ever."""
 
     env_steps: list[int]
@@ -36,7 +35,7 @@ class Steps(NamedTuple):
         return {name: column[row] for name, column in self.values.items()}
 
 
-def read(source: str | Path) -> Steps:
+def read(source: str | Path) -> Timetable:
     """The champion columns of a schedule.csv, whose rows hold the env steps at the end of each iteration."""
     path = Path(source)
     path = path / FILE if path.is_dir() else path
@@ -45,42 +44,35 @@ def read(source: str | Path) -> Steps:
     try:
         with path.open(newline="") as file:
             rows = list(csv.DictReader(file))
-        names = [name for name in (rows[0] if rows else {}) if name and name.startswith(PREFIX)]
-        steps = Steps(
+        names = [name for name in (rows[0] if rows else {}) if name and name.startswith(CHAMPION)]
+        table = Timetable(
             [int(float(row["env_steps"])) for row in rows],
-            {name.removeprefix(PREFIX): [float(row[name]) for row in rows] for name in names},
+            {name.removeprefix(CHAMPION): [float(row[name]) for row in rows] for name in names},
         )
     except (KeyError, TypeError, ValueError, UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"{path} is no schedule: a number is missing or unreadable ({error!r}).") from None
-    if not steps.values:
+    if not table.values:
         raise UserError(
-            f"{path} holds no schedule: it needs rows and columns like {PREFIX}n_step, as a tuned run writes."
+            f"{path} holds no schedule: it needs rows and columns like {CHAMPION}n_step, as a tuned run writes."
         )
-    if not all(math.isfinite(value) for column in steps.values.values() for value in column):
+    if not all(math.isfinite(value) for column in table.values.values() for value in column):
         raise UserError(f"{path} is no schedule: a value is not finite.")
-    if steps.env_steps != sorted(steps.env_steps):
+    if table.env_steps != sorted(table.env_steps):
         raise UserError(f"{path} is no schedule: its env_steps must grow from row to row.")
-    return steps
+    return table
 
 
-def make(settings: Schedule, tune: Mapping[str, Dimension], base: Mapping[str, float]) -> Tuner:
+def make(settings: Schedule, tune: Tune, base: Mapping[str, float]) -> Tuner:
     if tune:
         raise UserError(f"the method schedule replays values, so {', '.join(tune)} cannot be tuned at the same time.")
-    steps = read(settings.source)
-    for name in steps.values:
+    table = read(settings.source)
+    for name in table.values:
         if name not in base:
             raise UserError(
-                f"the schedule sets {name!r}, which this algorithm has not; known: {', '.join(sorted(base))}."
+                f"the schedule sets {name!r}, which this algorithm does not have; known: {', '.join(sorted(base))}."
             )
-    tuner = lone(settings.replay_ratio, lambda env_steps: {**base, **steps.at(env_steps)})
-    return tuner._replace(
-        record=lambda state, proposal, returns: (
-            columns.champion({name: proposal.hyper[name][0] for name in steps.values})
-            | columns.samples(proposal, tuple(steps.values), returns)
-        )
-    )
 
+    def row(proposal: Proposal, outcome: Outcome) -> Row:
+        return columns.champion({name: proposal.hyper[name][0] for name in table.values})
 
-def max_n(settings: Schedule, tune: Mapping[str, Dimension], base: Mapping[str, float]) -> int:
-    """The largest n_step that the schedule asks for."""
-    return int(max(read(settings.source).values.get("n_step", [base["n_step"]])))
+    return lone(settings.replay_ratio, lambda env_steps: {**base, **table.at(env_steps)}, row)

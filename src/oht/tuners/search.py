@@ -7,7 +7,6 @@ few numbers, once per iteration.
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
-import jax
 import numpy as np
 
 Array = np.ndarray
@@ -23,11 +22,6 @@ class Search(NamedTuple):
     draw: Callable[[np.random.Generator, Any, int], Array]
     learn: Callable[[Any, Array, Array], Any]  # (state, points, fitness) -> state
     best: Callable[[Any], Array]  # the point it believes in: the mode, the mean
-
-
-def generator(key: jax.Array) -> np.random.Generator:
-    """NumPy's randomness from a JAX key."""
-    return np.random.default_rng(np.asarray(jax.random.key_data(key)))
 
 
 # Fitness
@@ -147,77 +141,58 @@ def elite_weights(elites: int, log_weights: bool = False) -> Array:
     return weights / weights.sum()
 
 
-def cem_update(
-    state: Gaussian, points: Array, fitness: Array, weights: Array, old_mean: bool = False, noise: float = 0.0
-) -> Gaussian:
-    """mu' = sum_i w_i x_i and sigma'^2 = sum_i w_i (x_i - c)^2 + noise^2 over the elites x_i, best first.
+def cem_update(state: Gaussian, points: Array, fitness: Array, weights: Array) -> Gaussian:
+    """mu' = sum_i w_i x_i and sigma'^2 = sum_i w_i (x_i - mu')^2 over the elites x_i, best first.
 
-    c is the new mean in the textbook, the old one with `old_mean`. A dimension with sigma = 0 is held: it stays 0.
+    A dimension with sigma = 0 is held: it stays 0.
     """
     elites = points[np.argsort(-fitness, kind="stable")[: len(weights)]]
     mu = weights @ elites
-    centre = state.mu if old_mean else mu
-    sigma = np.sqrt(weights @ (elites - centre) ** 2 + noise**2)
+    sigma = np.sqrt(weights @ (elites - mu) ** 2)
     return Gaussian(np.where(state.sigma > 0, mu, state.mu), np.where(state.sigma > 0, sigma, 0.0))
 
 
-def cem(
-    mu: Array,
-    sigma: Array,
-    low: Array,
-    high: Array,
-    *,
-    elite_fraction: float = 0.5,
-    log_weights: bool = False,
-    old_mean: bool = False,
-    noise: float = 0.0,
-    mu_step: float = 1.0,
-    sigma_step: float = 1.0,
-) -> Search:
-    """The cross-entropy method on (mu, sigma) with antithetic draws.
+def cem(mu: Array, sigma: Array, low: Array, high: Array, *, elite_fraction: float = 0.5) -> Search:
+    """The textbook's cross-entropy method on (mu, sigma) with antithetic draws.
 
-    Without a signal the textbook form shrinks, so that mu drifts by about one initial sigma in all; but with ten draws
-    it also shrinks on a slope, and climbs no further than one to two. CEM-RL's form (`log_weights`, `old_mean`,
-    `noise`) keeps its spread and mu wanders on. Smoothed updating (`mu_step`, `sigma_step` below 1: only so much of the
-    way) drifts less and climbs further. Equal fitness of all teaches nothing.
+    Without a signal sigma shrinks, so that mu drifts by about one initial sigma in all; but with ten draws it shrinks
+    on a slope as well, and climbs no further than one to two. Equal fitness of all teaches nothing.
     """
 
     def learn(state: Gaussian, points: Array, fitness: Array) -> Gaussian:
         if np.ptp(fitness) == 0:
             return state
-        weights = elite_weights(max(1, round(elite_fraction * len(points))), log_weights)
-        new = cem_update(state, points, fitness, weights, old_mean, noise)
-        return Gaussian(state.mu + mu_step * (new.mu - state.mu), state.sigma + sigma_step * (new.sigma - state.sigma))
+        return cem_update(state, points, fitness, elite_weights(max(1, round(elite_fraction * len(points)))))
 
     return _gaussian(mu, sigma, low, high, learn)
 
 
-Scale = Literal["unbiased", "paper", "natural"]
-SCALES: dict[Scale, Callable[[Array], Array]] = {
-    "unbiased": lambda sigma: 1 / sigma**2,
-    "paper": lambda sigma: 1 / sigma,
-    "natural": lambda sigma: np.ones_like(sigma),
+Scale = Literal["natural", "unbiased", "paper"]
+SCALES: dict[Scale, Callable[[Array, Array], Array]] = {  # (sigma, g) -> step, where g = 1/N sum_j F_j e_j
+    "natural": lambda sigma, g: sigma * np.clip(g, -1.0, 1.0),
+    "unbiased": lambda sigma, g: g / sigma,
+    "paper": lambda sigma, g: g,
 }
 
 
-def es_gradient(state: Gaussian, points: Array, fitness: Array, scale: Scale = "unbiased") -> Array:
-    """s(sigma) / N sum_j F_j (eta_j - mu): Eqn (3) without beta; 0 where sigma = 0.
+def es_step(state: Gaussian, points: Array, fitness: Array, scale: Scale = "natural") -> Array:
+    """Eqn (3) without beta, from g = 1/N sum_j F_j e_j with e_j = (eta_j - mu) / sigma; 0 where sigma = 0.
 
-    s = 1/sigma^2 ("unbiased") estimates the gradient of the expected fitness by mu; s = 1/sigma ("paper") is what is
-    printed, sigma times that; s = 1 ("natural") is the natural gradient, whose steps do not depend on the units.
+    sigma g, at most one sigma ("natural"), does not depend on the units of a dimension. g / sigma ("unbiased")
+    estimates the gradient of the expected fitness by mu, and g ("paper") is what is printed, sigma times that: of
+    standardised returns their steps, measured in sigmas, grow without bound as sigma shrinks.
     """
     moved = state.sigma > 0
     sigma = np.where(moved, state.sigma, 1.0)
-    return np.where(moved, SCALES[scale](sigma) * (fitness[:, None] * (points - state.mu)).mean(axis=0), 0.0)
+    g = (fitness[:, None] * (points - state.mu) / sigma).mean(axis=0)
+    return np.where(moved, SCALES[scale](sigma, g), 0.0)
 
 
-def ascent(
-    mu: Array, sigma: Array, low: Array, high: Array, *, rate: float = 0.05, scale: Scale = "unbiased"
-) -> Search:
+def ascent(mu: Array, sigma: Array, low: Array, high: Array, *, rate: float = 0.2, scale: Scale = "natural") -> Search:
     """Eqn (3): gradient ascent on mu with a fixed sigma and antithetic draws; mu is kept within the bounds."""
 
     def learn(state: Gaussian, points: Array, fitness: Array) -> Gaussian:
-        moved = state.mu + rate * es_gradient(state, points, fitness, scale)
+        moved = state.mu + rate * es_step(state, points, fitness, scale)
         return Gaussian(np.clip(moved, low, high), state.sigma)
 
     return _gaussian(mu, sigma, low, high, learn)

@@ -1,15 +1,14 @@
 """One agent with constant hyper-parameters: the baseline, and the base algorithm as everyone knows it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from oht.errors import UserError
 from oht.settings import setting
-from oht.spaces import Dimension
-from oht.tuners.api import Agents, Key, Proposal, State, Tuner
-from oht.tuners.columns import samples
+from oht.tuners import columns
+from oht.types import Clock, Outcome, Proposal, Row, State, Tune, Tuner
 
 
 @dataclass(frozen=True)
@@ -17,31 +16,37 @@ class Static:
     replay_ratio: float = setting(1.0, "gradient steps for each env step", low=0, high=1000)
 
 
-def make(settings: Static, tune: Mapping[str, Dimension], base: Mapping[str, float]) -> Tuner:
+def make(settings: Static, tune: Tune, base: Mapping[str, float]) -> Tuner:
     if tune:
         raise UserError(
             f"the method static tunes nothing, so {', '.join(tune)} cannot be tuned; choose the method oht."
         )
-    return lone(settings.replay_ratio, lambda env_steps: dict(base))
+    return lone(settings.replay_ratio, lambda env_steps: base)
 
 
-def lone(replay_ratio: float, hyper_at: Callable[[int], Mapping[str, float]]) -> Tuner:
-    """One agent that plays one episode in each iteration; `hyper_at(env_steps)` are its hyper-parameters."""
+def lone(
+    replay_ratio: float,
+    hyper_at: Callable[[int], Mapping[str, float]],
+    row: Callable[[Proposal, Outcome], Row] = lambda proposal, outcome: {},
+) -> Tuner:
+    """One agent that plays one episode in each iteration; `hyper_at(env_steps)` are its hyper-parameters.
 
-    def init(key: Key) -> State:
+    `row(proposal, outcome)` goes before the columns of the episode in schedule.csv.
+    """
+
+    def init(rng: np.random.Generator) -> State:
         return ()
 
-    def ask(key: Key, state: State, agents: Agents, env_steps: int) -> tuple[State, Proposal]:
-        hyper = {name: np.array([value], np.float64) for name, value in hyper_at(env_steps).items()}
-        return state, Proposal(agents, hyper, np.array([replay_ratio]), np.array([0]))
+    def ask(rng: np.random.Generator, state: State, clock: Clock) -> tuple[State, Proposal]:
+        hyper = {name: np.array([value], np.float64) for name, value in hyper_at(clock.steps).items()}
+        agent = np.array([0])
+        return state, Proposal(hyper, np.array([replay_ratio]), agent, agent, np.array([clock.iteration]))
 
-    def tell(key: Key, state: State, agents: Agents, proposal: Proposal, returns: np.ndarray) -> tuple[State, Agents]:
-        return state, agents
+    def tell(rng: np.random.Generator, state: State, proposal: Proposal, outcome: Outcome) -> tuple[State, Row]:
+        shown = row(proposal, outcome)
+        return state, shown | columns.samples(proposal, columns.tuned(shown), outcome)
 
-    def champion(key: Key, state: State) -> int:
+    def champion(rng: np.random.Generator, state: State) -> int:
         return 0
 
-    def record(state: State, proposal: Proposal, returns: Sequence[float]) -> dict[str, float]:
-        return samples(proposal, (), returns)
-
-    return Tuner(1, init, ask, tell, champion, record)
+    return Tuner(1, init, ask, tell, champion)

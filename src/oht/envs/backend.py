@@ -1,13 +1,14 @@
 """What environments look like from outside: policies in, whole episodes out."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from gymnasium import spaces
 
 from oht.errors import UserError
+from oht.types import Act, Episode
 
 
 class EnvError(UserError):
@@ -19,21 +20,6 @@ def cores() -> int:
     if os.environ.get("NPROC", "").isdecimal():
         return max(1, int(os.environ["NPROC"]))
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-class Episode(NamedTuple):
-    obs: np.ndarray  # (T + 1, obs) float32, the true last observation included
-    action: np.ndarray  # (T, action) float32 in [-1, 1], as the policy gave it
-    reward: np.ndarray  # (T,) float32
-    terminal: bool  # False: the episode was cut by a time limit
-
-    @property
-    def total(self) -> float:
-        """The undiscounted return."""
-        return float(self.reward.sum(dtype=np.float64))
-
-
-Act = Callable[[int, np.ndarray], np.ndarray]  # (t, observations (M, obs)) -> actions (M, action)
 
 
 class Pool(Protocol):
@@ -62,7 +48,7 @@ class Pool(Protocol):
     def close(self) -> None: ...
 
 
-class Steps(NamedTuple):
+class EnvSteps(NamedTuple):
     """What one step of n envs gave."""
 
     obs: np.ndarray  # (n, obs) float32
@@ -82,7 +68,7 @@ class Backend(Protocol):
         """Starts env 0..M-1 anew, each by its own seed, whatever happened before: observations (M, obs)."""
         ...
 
-    def step(self, alive: np.ndarray, actions: np.ndarray) -> Steps:
+    def step(self, alive: np.ndarray, actions: np.ndarray) -> EnvSteps:
         """Steps only the envs whose indices are in `alive`, which is sorted, with one row of `actions` for each."""
         ...
 

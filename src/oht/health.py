@@ -1,0 +1,77 @@
+"""Agents that cannot learn any more: found, replaced and reported, for every method."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from oht import population
+from oht.errors import UserError
+from oht.types import Agents, Algorithm, Array, Key
+
+LOOKS = 256  # observations that show whether a policy still answers to what it sees
+BOUND = 1 - 1e-6  # an action beyond this has no gradient: that of tanh is zero
+
+
+class Diverged(UserError):
+    """No agent is left with finite weights."""
+
+
+class Health(NamedTuple):
+    """(P,) bool each."""
+
+    diverged: np.ndarray  # weights that are infinite or NaN
+    saturated: np.ndarray  # all actions at their bounds, whatever is observed
+    replaced: np.ndarray  # which of these have new weights
+
+
+def check(
+    key: Key,
+    algorithm: Algorithm,
+    agents: Agents,
+    hyper: Mapping[str, np.ndarray],
+    observations: Array,
+    champion: int,
+    unstick: bool,
+    keep_champion: bool,
+) -> tuple[Agents, Health]:
+    """Replaces agents that have diverged and, with `unstick`, those that are saturated.
+
+    They continue as copies of the champion or, if that is ill as well, of the first healthy agent; if nobody is
+    healthy, they get fresh weights. With `keep_champion` a saturated champion stays: having played, it may be right.
+    """
+    everyone = np.arange(population.number_of(agents))
+    diverged = ~np.asarray(_finite(agents))
+    if diverged.all():
+        raise Diverged(
+            "the weights of every agent became infinite or NaN; a smaller learning rate would help "
+            "(the checkpoint holds the state from before)."
+        )
+    eta = population.values_of(hyper, everyone)
+    saturated = ~diverged & np.asarray(_saturated(algorithm.act, key, agents, eta, observations))
+    ill = diverged | (saturated & unstick & ~((everyone == champion) & keep_champion))
+    report = Health(diverged, saturated, ill)
+    if not ill.any():
+        return agents, report
+    members, healthy = np.flatnonzero(ill), np.flatnonzero(~diverged & ~saturated)
+    if healthy.size:
+        donor = champion if champion in healthy else int(healthy[0])
+        others = population.take(agents, np.full(len(members), donor))
+    else:
+        others = population.create(key, algorithm, len(members))
+    return population.put(agents, members, others), report
+
+
+@jax.jit
+def _finite(agents: Agents) -> Array:
+    each = [jnp.isfinite(leaf).reshape(leaf.shape[0], -1).all(axis=1) for leaf in jax.tree.leaves(agents)]
+    return jnp.stack(each).all(axis=0)
+
+
+@partial(jax.jit, static_argnums=0)
+def _saturated(act: Any, key: Key, agents: Agents, hyper: Mapping[str, Array], obs: Array) -> Array:
+    actions = jax.vmap(lambda agent, eta: jax.vmap(lambda x: act(key, agent, x, eta, False))(obs))(agents, hyper)
+    return (jnp.abs(actions) > BOUND).all(axis=(1, 2))

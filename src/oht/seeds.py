@@ -1,0 +1,47 @@
+"""All randomness of a run, from its seed: a stream of its own for each purpose and number, each used once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, get_args
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from oht.types import Key
+
+Purpose = Literal[
+    "agents",  # first weights
+    "tuner",  # the tuner's first state
+    "random start",  # by env steps: starts and actions before anyone plays
+    "ask",  # this and what follows: by iteration
+    "new weights",
+    "learn",
+    "health",
+    "healthy weights",
+    "donor",
+    "noise",  # of exploration
+    "tell",
+    "start",  # by number: the state that an episode begins in
+    "evaluation",  # by iteration: starts and champions of an evaluation while training
+    "evaluation on demand",  # the same for an evaluation that a user asks for, by its own seed
+    "policy",  # which agent is deployed, and its noise
+]
+PURPOSES = get_args(Purpose)
+MOST = 2**31 - 1  # seeds of environments lie below
+
+
+def generator(seed: int, purpose: Purpose, number: int = 0) -> np.random.Generator:
+    """NumPy's randomness for a purpose."""
+    return np.random.default_rng([seed, PURPOSES.index(purpose), number])
+
+
+def key(seed: int, purpose: Purpose, number: int = 0) -> Key:
+    """JAX's randomness for a purpose."""
+    import jax
+
+    return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), PURPOSES.index(purpose)), number)
+
+
+def start(seed: int, number: int) -> int:
+    """The seed of the environment for episodes that begin in state `number`."""
+    return int(generator(seed, "start", number).integers(MOST))

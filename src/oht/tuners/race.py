@@ -1,0 +1,208 @@
+"""The method `oht`: persistent agents on one replay, whose play and gradient steps follow a belief that can change.
+
+Each agent keeps its values for the whole run, so that its returns show what these values do over the whole run. The
+belief about an agent is a Gaussian: a discounted mean of its returns and an error that grows while it does not play.
+Thompson sampling decides who plays; the gradient steps are shared in the same proportion within a budget. Nobody is
+ever eliminated: an agent that was behind and catches up gets episodes and gradient steps again.
+"""
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from oht.errors import UserError
+from oht.settings import setting
+from oht.spaces import Space, tied
+from oht.tuners import columns
+from oht.types import Clock, Outcome, Proposal, Row, Tune, Tuner
+
+MOST_COMBINATIONS = 8  # of discrete values that each get an agent
+DISCOUNT = 0.95  # of what is known, for every episode of anyone
+PRIOR = 0.5  # episodes that the mean of all agents counts for
+WARM_UP = 2  # episodes of each agent before the belief decides
+DRAWS = 1000  # of the belief, for the probability that an agent is best
+FLOOR = 0.05  # gradient steps for each env step that every agent has at least, so that none goes stale
+
+PORTFOLIO: tuple[dict[str, float], ...] = (  # raced where nothing is said to be tuned, besides the run's own values
+    {"actor_lr": 3e-4, "critic_lr": 3e-4},
+    {"actor_lr": 1e-4, "critic_lr": 1e-4},
+    {"n_step": 3},
+    {"gamma": 0.98},
+)
+
+
+@dataclass(frozen=True)
+class Race:
+    population: int = setting(
+        5, "agents, if the space is not a few discrete combinations, each of which gets one", low=2, high=1000
+    )
+    budget: float = setting(2.0, "gradient steps of all agents together for each env step", low=0, high=1000)
+
+
+class Belief(NamedTuple):
+    """What the returns say about each agent."""
+
+    sums: np.ndarray  # (P,) discounted sums of returns ...
+    counts: np.ndarray  # (P,) ... and of episodes
+    last: np.ndarray  # (P,) the last return of each; nan: none yet
+    squares: np.ndarray  # discounted sum of squared differences of successive returns of the same agent ...
+    pairs: np.ndarray  # ... and how many
+
+
+class State(NamedTuple):
+    values: dict[str, np.ndarray]  # (P,) of each tuned hyper-parameter
+    belief: Belief
+    played: np.ndarray  # (P,) episodes of each agent
+
+
+def make(settings: Race, tune: Tune, base: Mapping[str, float]) -> Tuner:
+    return race(settings, tune, base, follow=True)
+
+
+def race(settings: Race, tune: Tune, base: Mapping[str, float], follow: bool) -> Tuner:
+    """Without `follow` the belief decides nothing: equal turns, equal gradient steps, any agent is champion."""
+    known = {"replay_ratio": settings.budget, **base}
+    space = Space(tune, known)
+    number = population_of(settings, space, known)
+    everyone = np.arange(number)
+
+    def init(rng: np.random.Generator) -> State:
+        values = values_of(rng, space, known, number)
+        return State(values, unknown(number), np.zeros(number, np.int64))
+
+    def ask(rng: np.random.Generator, state: State, clock: Clock) -> tuple[State, Proposal]:
+        hyper = {name: np.full(number, value, np.float64) for name, value in known.items()} | state.values
+        warm = state.played.min() >= WARM_UP
+        shares = best_probabilities(rng, state.belief) if follow and warm else np.full(number, 1 / number)
+        actor = int(rng.choice(number, p=shares)) if follow and warm else int(state.played.argmin())
+        ratios = divided(settings.budget, shares, np.minimum(hyper["replay_ratio"], settings.budget))
+        return state, Proposal(hyper, ratios, everyone, np.array([actor]), state.played[[actor]])
+
+    def tell(rng: np.random.Generator, state: State, proposal: Proposal, outcome: Outcome) -> tuple[State, Row]:
+        shown = row(state, proposal, outcome)
+        actor, value = int(proposal.actors[0]), float(outcome.returns[0])
+        belief = forget(state.belief, outcome.replaced)
+        if np.isfinite(value):
+            belief = learn(belief, actor, value)
+        played = state.played + (everyone == actor)
+        return State(state.values, belief, played), shown
+
+    def champion(rng: np.random.Generator, state: State) -> int:
+        return int(means(state.belief)[0].argmax()) if follow else int(rng.integers(number))
+
+    def row(state: State, proposal: Proposal, outcome: Outcome) -> Row:
+        mean, error = means(state.belief)
+        best = int(mean.argmax())
+        row = columns.champion({name: state.values[name][best] for name in state.values})
+        row["leader"] = float(best)
+        row |= columns.agents(mean=mean, error=error, ratio=proposal.ratios, **state.values)
+        return row | columns.samples(proposal, tuple(state.values), outcome)
+
+    return Tuner(number, init, ask, tell, champion)
+
+
+# The agents
+
+
+def combinations(space: Space, known: Mapping[str, float]) -> list[dict[str, float]]:
+    """Every combination of discrete values, or the portfolio where there is nothing to tune."""
+    if not space.names:
+        start = {name: known[name] for entry in PORTFOLIO for name in entry if name in known}
+        entries = [start, *({**start, **entry} for entry in PORTFOLIO if entry.keys() <= known.keys())]
+    else:
+        entries = [
+            {part: value for name, value in zip(space.choices, values, strict=True) for part in tied(name)}
+            for values in itertools.product(*(choice.values for choice in space.choices.values()))
+        ]
+    return [entry for number, entry in enumerate(entries) if entry not in entries[:number]]
+
+
+def population_of(settings: Race, space: Space, known: Mapping[str, float]) -> int:
+    few = math.prod(len(choice.values) for choice in space.choices.values()) <= MOST_COMBINATIONS
+    if not space.continuous and few:
+        number = len(combinations(space, known))
+        if number < 2:
+            raise UserError("a race needs at least two different values; name more, as in tune n_step=1,2,3.")
+        return number
+    return settings.population
+
+
+def values_of(rng: np.random.Generator, space: Space, known: Mapping[str, float], number: int) -> dict[str, np.ndarray]:
+    """The values of each agent: all combinations of a few discrete values; otherwise the run's own, then others that
+    cover the space evenly, each dimension in as many strata as there are others (a Latin hypercube)."""
+    entries = combinations(space, known) if not space.continuous else []
+    if len(entries) == number:
+        return {name: np.array([entry[name] for entry in entries]) for name in entries[0]}
+    others = number - 1
+    values: dict[str, np.ndarray] = {}
+    start = space.decode(space.mu)
+    strata = [(rng.permutation(others) + 0.5) / others for _ in (*space.continuous, *space.choices)]
+    points = space.quantiles(np.array(strata[: len(space.continuous)]).T)
+    for name, drawn in space.decode(points).items():
+        values[name] = np.concatenate([[start[name]], drawn])
+    for (name, choice), u in zip(space.choices.items(), strata[len(space.continuous) :], strict=True):
+        drawn = np.array(choice.values)[(u * len(choice.values)).astype(int)]
+        for part in tied(name):
+            own = known[part] if known[part] in choice.values else choice.values[0]
+            values[part] = np.concatenate([[own], drawn])
+    return values
+
+
+# The belief
+
+
+def unknown(number: int) -> Belief:
+    return Belief(np.zeros(number), np.zeros(number), np.full(number, np.nan), np.zeros(()), np.zeros(()))
+
+
+def learn(belief: Belief, actor: int, value: float) -> Belief:
+    """With one more episode; all that was known before counts less."""
+    one = np.arange(len(belief.sums)) == actor
+    difference = value - belief.last[actor]
+    again = math.isfinite(difference)
+    return Belief(
+        DISCOUNT * belief.sums + one * value,
+        DISCOUNT * belief.counts + one,
+        np.where(one, value, belief.last),
+        DISCOUNT * belief.squares + (difference**2 if again else 0.0),
+        DISCOUNT * belief.pairs + again,
+    )
+
+
+def forget(belief: Belief, replaced: np.ndarray) -> Belief:
+    """Returns of weights that were replaced say nothing about those that replaced them."""
+    keep = ~replaced
+    return belief._replace(
+        sums=belief.sums * keep, counts=belief.counts * keep, last=np.where(keep, belief.last, np.nan)
+    )
+
+
+def means(belief: Belief) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard error of each agent's return.
+
+    m_j = (S_j + n0 M) / (W_j + n0) and s / sqrt(W_j + n0), where M is the mean over agents of S_j / W_j and s^2 half
+    the mean squared difference of successive returns of the same agent.
+    """
+    seen = belief.counts > 0
+    own = belief.sums[seen] / belief.counts[seen]
+    middle = own.mean() if seen.any() else 0.0
+    weight = belief.counts + PRIOR
+    noise = math.sqrt(belief.squares / belief.pairs / 2) if belief.pairs > 0 else 0.0
+    return (belief.sums + PRIOR * middle) / weight, noise / np.sqrt(weight)
+
+
+def best_probabilities(rng: np.random.Generator, belief: Belief) -> np.ndarray:
+    """(P,) how probable it is that each agent is the best: what Thompson sampling plays."""
+    mean, error = means(belief)
+    draws = mean + error * rng.standard_normal((DRAWS, len(mean)))
+    return np.bincount(draws.argmax(axis=1), minlength=len(mean)) / DRAWS
+
+
+def divided(budget: float, shares: np.ndarray, most: np.ndarray) -> np.ndarray:
+    """Gradient steps of each agent: a floor for everyone, the rest in these proportions, at most `most` each."""
+    floor = np.minimum(min(FLOOR, budget / len(shares)), most)
+    return np.minimum(floor + shares * (budget - floor.sum()), most)
