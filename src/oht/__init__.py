@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from oht.api import Policy, Run, load, resume, train
+    from oht.asktell import AskTell
     from oht.errors import UserError
     from oht.spaces import Choice, Float, Int, LogFloat
     from oht.types import Algorithm, Batch, Clock, Method, Outcome, Proposal, Spec, Tuner
 
 __all__ = [
     "Algorithm",
+    "AskTell",
     "Batch",
     "Choice",
     "Clock",
@@ -31,6 +33,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "oht.asktell": ("AskTell",),
     "oht.api": ("Policy", "Run", "load", "resume", "train"),
     "oht.errors": ("UserError",),
     "oht.spaces": ("Choice", "Float", "Int", "LogFloat"),

@@ -216,6 +216,11 @@ def max_n(tune: Mapping[str, Dimension], hyper: Mapping[str, float]) -> int:
     return int(max(dim.values) if isinstance(dim, Choice) else _limits(dim)[1])
 
 
+def dimension(space: "Dimension | str | float | Sequence[float]") -> Dimension:
+    """A dimension as it is, or from what `parse` reads."""
+    return space if isinstance(space, Dimension) else parse(space)
+
+
 def parse(text: str | float | Sequence[float]) -> Dimension:
     """A dimension from a command line or a config file.
 
