@@ -70,7 +70,7 @@ def make(settings: Arms, tune: Mapping[str, Dimension], base: Mapping[str, float
     index_of = np.unravel_index(np.arange(number), sizes)  # for each dimension, the index that each arm stands for
     hyper = {name: np.full(number, value, np.float64) for name, value in base.items()}
     for (name, choice), indices in zip(choices.items(), index_of, strict=True):
-        hyper[name] = np.array(choice.values)[indices]
+        hyper |= space.untie({name: np.array(choice.values)[indices]})
     trained = number if settings.train == "all" else 1
     ratio = min(1.0, 2 / trained) if settings.replay_ratio is None else settings.replay_ratio
 
@@ -116,7 +116,7 @@ def make(settings: Arms, tune: Mapping[str, Dimension], base: Mapping[str, float
         row: dict[str, float] = {}
         for name, choice in choices.items():
             row |= columns.logits(name, choice, state.logits[name])
-        row |= columns.champion({name: hyper[name][likeliest(state)] for name in choices})
+        row |= columns.champion({name: hyper[name][likeliest(state)] for name in space.names})
         return row | columns.samples(proposal, space.names, returns)
 
     return Tuner(number, init, ask, tell, champion, record)

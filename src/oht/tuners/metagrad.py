@@ -9,7 +9,7 @@ from oht.agents.api import Algorithm
 from oht.agents.metagrad import Rate, metagrad
 from oht.errors import UserError
 from oht.settings import setting
-from oht.spaces import Choice, Dimension, Int, LogFloat, Space, bounded
+from oht.spaces import Choice, Dimension, Int, LogFloat, Space, resolved
 from oht.tuners import columns
 from oht.tuners.api import Proposal, State, Tuner
 from oht.tuners.search import Gaussian
@@ -26,13 +26,13 @@ class MetaGradient:
 
 def adapt(settings: MetaGradient, tune: Mapping[str, Dimension], algorithm: Algorithm) -> Algorithm:
     """The agent that learns the rates of the space: a LogFloat by its log10, a Float as it is."""
-    rates = {name: _rate(name, bounded(name, dim)) for name, dim in tune.items()}
+    rates = {name: _rate(name, resolved(name, dim)) for name, dim in tune.items()}
     rule = {"meta_lr": settings.meta_lr, "meta_critic_lr": settings.meta_critic_lr, "meta_trace": settings.meta_trace}
     return metagrad(algorithm, rates, **rule)
 
 
 def _rate(name: str, dim: Dimension) -> Rate:
-    if isinstance(dim, Choice | Int) or dim.low is None or dim.high is None:
+    if isinstance(dim, Choice | Int) or dim.init is None or dim.low is None or dim.high is None:
         raise UserError(f"meta-gradients need a slope, so {name} must be a LogFloat or a Float, as in log:1e-3.")
     return Rate(dim.init, dim.low, dim.high, isinstance(dim, LogFloat))
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from oht.errors import UserError
 from oht.settings import setting
-from oht.spaces import Choice, Dimension, Space
+from oht.spaces import Choice, Dimension, Space, tied
 from oht.tuners import columns
 from oht.tuners.api import Agents, Key, Proposal, Tuner, copied
 from oht.tuners.arms import Discrete
@@ -120,9 +120,9 @@ def make(settings: Sampled, tune: Mapping[str, Dimension], base: Mapping[str, fl
     def centre(state: State) -> dict[str, float]:
         """What the main agent uses."""
         values = {name: float(value) for name, value in space.decode(gaussian.best(state.gaussian)).items()}
-        return values | {
-            name: likeliest(choice, state.logits[name], base[name]) for name, choice in space.choices.items()
-        }
+        return values | space.untie(
+            {name: likeliest(choice, state.logits[name], base[tied(name)[0]]) for name, choice in space.choices.items()}
+        )
 
     def init(key: Key) -> State:
         logits = {name: search.init() for name, search in discrete.items()}
@@ -149,7 +149,8 @@ def make(settings: Sampled, tune: Mapping[str, Dimension], base: Mapping[str, fl
             state = drawn(key, state)
         alive = slice(int(state.lived), int(state.lived) + at_once)
         values = space.decode(state.points[alive])
-        values |= {name: np.array(choice.values)[state.indices[name][alive]] for name, choice in space.choices.items()}
+        picked = {name: np.array(choice.values)[state.indices[name][alive]] for name, choice in space.choices.items()}
+        values |= space.untie(picked)
         main = centre(state)
         hyper = {name: np.full(at_once + 1, value, np.float64) for name, value in base.items()}
         hyper |= {name: np.concatenate([[main[name]], values[name]]) for name in space.names}
