@@ -10,13 +10,13 @@ import pytest
 
 from oht import population
 from oht import replay as ring
-from oht.types import Algorithm, Batch, Spec
 from oht.agents.ddpg import ddpg
 from oht.agents.networks import GaussianActor, network
 from oht.agents.normalise import CLIP, Moments, merge, normalised, standardise
 from oht.agents.sac import sac, squash
 from oht.agents.td3 import td3
 from oht.population import Learner
+from oht.types import Algorithm, Batch, Spec
 
 SPEC = Spec(obs=2, action=1)
 HIDDEN = (32, 32)

@@ -12,10 +12,10 @@ from environments import FollowObservation, TwoStepCredit
 from oht import population
 from oht import replay as ring
 from oht.agents import make
-from oht.types import Spec
 from oht.errors import UserError
 from oht.population import SharedCritic
 from oht.tuners import cemrl
+from oht.types import Spec
 
 KEY = jax.random.key(0)
 TD3 = make("td3", Spec(1, 1), hidden=(8, 8))

@@ -1,5 +1,6 @@
 """The command line: a mistake is one sentence and exit code 2, and costs nothing that was on disk."""
 
+import csv
 import json
 import os
 import re
@@ -7,12 +8,17 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from oht import cli
+from oht import cli, tuners
+from oht.config import RunSettings
 from oht.envs import tasks
+from oht.settings import help_of as help_line
+from oht.settings import names
 
 PROBE = "environments:FollowObservation"
 TINY = [
@@ -85,12 +91,29 @@ def refused(capsys, *words: str) -> str:
         ("train Pendulum-v1 --hidden 8,0", "hidden is 8,0"),
         ("train Pendulum-v1 --normalise perhaps", "true or false"),
         ("train Pendulum-v1 --alpha 0.2", "alpha is a setting of sac, not of td3"),
+        ("train Pendulum-v1 --algo uniform --tau 0.1", "tau is a setting of td3, ddpg and sac, not of uniform"),
+        ("train Pendulum-v1 --algo sac --alpha 0.2 --alpha-lr 1e-3", "leave out one of the two"),
+        ("train Pendulum-v1 --activation rely", "did you mean 'relu'?"),
+        ("train Pendulum-v1 --layer-norm maybe", "layer_norm is 'maybe', but must be true or false"),
         ("train Pendulum-v1 --window 3", "window is a setting of the methods"),
+        ("train Pendulum-v1 --method pbt --meta-lr 3", "meta_lr is a setting of the method meta-gradient, not of pbt"),
+        ("train Pendulum-v1 --method pbd --help", "did you mean 'pbt'?"),
+        ("train Pendulum-v1 --lr 1e-3", "actor_lr and critic_lr"),
+        ("train Pendulum-v1 --learning-rate 1e-3", "actor_lr and critic_lr"),
+        ("train Pendulum-v1 --total-timesteps=1000", "called steps"),
+        ("train Pendulum-v1 --tune lr=log:1e-5..1e-2", "actor_lr and critic_lr"),
+        ("train Pendulum-v1 --tune critic_lr=log:1e-4:1e-2", "critic_lr=log:1e-4..1e-2"),
+        ("train Pendulum-v1 --tune gamma=float:0.9:0.99", "gamma=float:0.9..0.99"),
+        ("train Pendulum-v1 --tune critic_lr=1e-5..1e-2", "log:1e-5..1e-2"),
+        ("train Pendulum-v1 --tune gamma=0.9..1.5", "highest value is 1.5"),
+        ("train Pendulum-v1 --tune n_step=0.5..3", "n_step is a whole number"),
+        ("train Pendulum-v1 --tune gamma=0.99..0.9", "must lie below"),
+        ("train Pendulum-v1 --tune gamma=0.9..", "'' is not a number"),
         ("train Pendulum-v1 --replay-size 500", "cannot hold an episode"),
         ("train Pendulum-v1 --replay-size 1e9 --hidden 100000,100000", "GB of this machine"),
         ("train Pendulum-v1 --tune nonsense", "is not NAME=SPACE"),
-        ("train Pendulum-v1 --tune gamme=1,2", "there is no hyper-parameter 'gamme'"),
-        ("train Pendulum-v1 --tune n_step=one,two", "'one' is no number"),
+        ("train Pendulum-v1 --tune gamme=1,2", "unknown hyper-parameter 'gamme'; did you mean 'gamma'?"),
+        ("train Pendulum-v1 --tune n_step=one,two", "'one' is not a number"),
         ("train Pendulum-v1 --tune n_step=0,1", "n_step is a whole number from 1 on"),
         ("train Pendulum-v1 --tune gamma=float:0.5:0.1:0:2", "highest value is 2"),
         ("train Pendulum-v1 --tune actor_lr=lg:1e-3", "did you mean 'log'?"),
@@ -127,7 +150,7 @@ def test_a_mistake_is_one_sentence(words, hint, capsys):
         ('task = "Pendulum-v1"\nstepz = 5', "did you mean 'steps'?"),
         ('task = "Pendulum-v1"\nout = "here"', "command line"),
         ('task = "Pendulum-v1"\ntune = "n_step"', "must be a table"),
-        ('task = "Pendulum-v1"\ntune = {n_step = "x"}', "'x' is no number"),
+        ('task = "Pendulum-v1"\ntune = {n_step = "x"}', "'x' is not a number"),
         ('task = "Pendulum-v1"\n[tune]\ngamma = [1' + 400 * "0" + "]", "too large"),
         ('task = "Pendulum-v1"\n[deep]\nsteps = 1', "unknown setting 'deep'"),
         ('task = "Pendulum-v1"\nsteps = true', "whole number"),
@@ -220,6 +243,44 @@ def test_help_names_every_number_of_the_base_algorithms(capsys):
     assert re.search(r"--alpha V [^-]*0\.2 in the paper", help)
 
 
+def help_of(capsys, *words: str) -> str:
+    with pytest.raises(SystemExit) as end:
+        cli.main([*words, "--help"])
+    assert end.value.code == 0
+    return re.sub(r"\s+", " ", capsys.readouterr().out)
+
+
+def test_help_without_a_method_lists_the_methods_and_shows_no_settings_of_theirs(capsys):
+    text = help_of(capsys, "train")
+    for name, method in tuners.METHODS.items():
+        assert re.search(rf" {name} {re.escape(method.summary)}", text)
+    assert "--population V" not in text
+    assert "oht train --method NAME --help" in text
+
+
+@pytest.mark.parametrize("method", tuners.METHODS)
+@pytest.mark.parametrize("form", ["--method {}", "--method={}"])
+def test_help_of_a_method_shows_its_settings_with_its_own_defaults(method, form, capsys):
+    text = help_of(capsys, "train", *form.format(method).split())
+    settings = {f.name: f for f in fields(tuners.METHODS[method].settings)}
+    for name, f in settings.items():
+        assert f"--{name.replace('_', '-')}" in text
+        assert re.sub(r"\s+", " ", help_line(f)) in text
+    others = {f.name for other in tuners.METHODS.values() for f in fields(other.settings)} - set(settings)
+    for name in others - set(names(RunSettings)):
+        assert f"--{name.replace('_', '-')} V" not in text
+    assert "--gamma V" in text
+
+
+def test_help_of_the_program_loads_no_numerics():
+    code = (
+        "import sys; from oht.cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: sys.exit(bool({'jax', 'numpy', 'rich', 'matplotlib'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=False).returncode == 0
+
+
 def test_tables_fit_into_80_columns(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     assert cli.main(["tasks"]) == 0
@@ -266,6 +327,36 @@ def test_tied_hyper_parameters_from_flag_to_plot(capsys):
     assert cli.main(["train", "--config", "tied/config.toml", "--out", "again", "--quiet"]) == 0
     assert Path("again/schedule.csv").read_text() == Path("tied/schedule.csv").read_text()
     assert cli.main(["plot", "tied"]) == 0
+
+
+def test_ranges_and_tied_choices_from_flag_to_schedule(capsys):
+    words = ["--tune", "actor_lr+critic_lr=1e-4,1e-3", "--tune", "gamma=0.9..0.999", "--tune", "n_step=1..3"]
+    loud = [word for word in TINY if word != "--quiet"]
+    assert cli.main(["train", PROBE, *loud, *words, "--population", "2", "--out", "mixed"]) == 0
+    out = capsys.readouterr().out
+    assert "actor_lr and critic_lr (same value): one of 1e-4, 1e-3" in out
+    assert "gamma: 0.9 to 0.999 on a linear scale, start 0.99" in out
+    assert "n_step: 1 to 3, whole numbers, start 1" in out
+    tune = tomllib.loads(Path("mixed/config.toml").read_text())["tune"]
+    assert tune == {"actor_lr+critic_lr": "0.0001,0.001", "gamma": "float:0.9..0.999", "n_step": "int:1..3"}
+    with Path("mixed/schedule.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert rows
+    for row in rows:
+        assert float(row["sample/0/actor_lr"]) in (1e-4, 1e-3)
+        assert row["sample/0/actor_lr"] == row["sample/0/critic_lr"]
+        assert row["champion/actor_lr"] == row["champion/critic_lr"]
+        assert 0.9 <= float(row["sample/0/gamma"]) <= 0.999
+    assert cli.main(["train", "--config", "mixed/config.toml", "--out", "again", "--quiet"]) == 0
+    assert Path("again/schedule.csv").read_text() == Path("mixed/schedule.csv").read_text()
+
+
+def test_tied_choices_with_an_agent_each():
+    assert cli.main(["train", PROBE, *TINY, "--tune", "actor_lr+critic_lr=1e-4,1e-3", "--out", "arms"]) == 0
+    with Path("arms/schedule.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            assert float(row["sample/0/actor_lr"]) == (1e-4, 1e-3)[int(float(row["sample/0/agent"]))]
+            assert row["sample/0/actor_lr"] == row["sample/0/critic_lr"]
 
 
 @pytest.mark.parametrize("quiet", [True, False])

@@ -13,9 +13,9 @@ from typing import Any, get_type_hints
 import pytest
 
 import oht
-from oht import agents, api, cli, config, settings, spaces, tuners
-from oht.types import Spec
+from oht import agents, api, cli, config, hyper, methods, settings, spaces
 from oht.envs import tasks
+from oht.types import Spec
 from test_rooms import MAY_KNOW
 
 ROOT = Path(__file__).parent.parent
@@ -114,7 +114,7 @@ def known_settings() -> set[str]:
     known = set(settings.names(config.RunSettings)) | set(inspect.signature(oht.train).parameters) | {"tune"}
     for factory in agents.ALGORITHMS.values():
         known |= set(agents.options_of(factory)) | set(factory(Spec(1, 1)).hyper)
-    for method in tuners.METHODS.values():
+    for method in methods.METHODS.values():
         known |= set(settings.names(method.settings))
     return known
 
@@ -142,8 +142,10 @@ def test_every_part_of_a_plug_in_is_told_of(plug_in):
 
 
 def check(name: str, text: str, default: Any, hint: Any) -> None:
-    """The text, read as a user's would be, is the default."""
-    if default == "":
+    """The text, read as a user's would be, is the default; "none" stands for a default that is worked out."""
+    if default is None:
+        assert text == "none", name
+    elif default == "":
         assert text == "", name
     else:
         assert settings.convert(name, text, hint) == default, name
@@ -170,20 +172,20 @@ def compare(page: Path, defaults: Mapping[str, tuple[Any, Any]]) -> None:
 METHODS_OF = {"random-and-schedule": ("random", "schedule")}  # pages that are not named after their one method
 
 
-@pytest.mark.parametrize("method", tuners.METHODS)
+@pytest.mark.parametrize("method", methods.METHODS)
 def test_every_method_has_a_page_with_all_its_defaults(method):
     stem = next((stem for stem, methods in METHODS_OF.items() if method in methods), method)
     page = ROOT / "docs" / "methods" / f"{stem}.md"
     assert page.exists(), f"{page.name} is missing; it needs a table with the columns setting and default"
     defaults: dict[str, tuple[Any, Any]] = {}
     for other in METHODS_OF.get(stem, (method,)):
-        defaults |= defaults_of(tuners.METHODS[other].settings)
+        defaults |= defaults_of(methods.METHODS[other].settings)
     compare(page, defaults)
 
 
 def test_every_method_is_in_the_readme():
     table = next(table for table in tables(ROOT / "README.md") if table[0][0] == "method")
-    assert {name for row in table[1:] for name in names(row[0])} == set(tuners.METHODS)
+    assert {name for row in table[1:] for name in names(row[0])} == set(methods.METHODS)
 
 
 def test_what_every_run_has():
@@ -207,23 +209,31 @@ def test_hyper_parameters_and_options_of_the_algorithms(kind, column):
         if kind == "hyper-parameter":
             assert {name: IN_WORDS.get(text) or float(text) for name, text in told.items()} == factory(SPEC).hyper
         else:
-            options = {n: default for n, default in agents.options_of(factory).items() if n in config.OPTIONS}
+            options = {n: default for n, default in agents.options_of(factory).items() if n in hyper.OPTIONS}
             assert set(told) == set(options)
             for name, text in told.items():
-                check(name, text, options[name], config.OPTIONS[name][0])
+                check(name, text, options[name], hyper.OPTIONS[name].kind)
 
 
 def test_bounds_of_spaces_without_bounds():
     table = next(t for t in tables(ROOT / "docs" / "methods" / "oht.md") if t[0] == ["name", "low", "high"])
-    checked = 0
+    learning_rates = {name for name in hyper.HYPER_PARAMETERS if name.endswith("_lr")}
+    checked = set()
     for cell, low, high in table[1:]:
-        for name in ["actor_lr"] if "_lr" in cell else [name for name in names(cell) if name in spaces._BOUNDS]:
-            middle = (float(low) + float(high)) / 2
-            dim = spaces.bounded(name, spaces.Int(round(middle)) if name == "n_step" else spaces.Float(middle, 0.1))
-            assert not isinstance(dim, spaces.Choice)
-            assert (dim.low, dim.high) == (float(low), float(high)), name
-            checked += 1
-    assert checked == len(spaces._BOUNDS) + 1
+        for name in learning_rates if "_lr" in cell else [name for name in names(cell) if hyper.find(name).usual]:
+            assert hyper.find(name).usual == (float(low), float(high)), name
+            checked.add(name)
+    assert checked == {name for name, declared in hyper.HYPER_PARAMETERS.items() if declared.usual}
+
+
+def test_the_forms_of_spaces():
+    """Both columns of the table say the same."""
+    table = next(t for t in tables(ROOT / "docs" / "methods" / "oht.md") if t[0][0] == "in Python")
+    assert len(table) > 6
+    for python, text, _ in table[1:]:
+        dim = eval(names(python)[0], dict(vars(spaces)))
+        for form in names(text):
+            assert spaces.parse(form, "n_step") == dim
 
 
 def test_the_config_of_a_run_has_every_setting():
@@ -231,7 +241,8 @@ def test_the_config_of_a_run_has_every_setting():
     resolved = config.resolve({"task": "Pendulum-v1"})
     algorithm = agents.make("td3", SPEC)
     text = config.to_toml(resolved.with_hyper(algorithm.hyper))
-    expected = {*settings.names(config.RunSettings), "hidden", "policy_delay", *algorithm.hyper, "replay_ratio"}
+    options = {name for name, option in hyper.OPTIONS.items() if "td3" in option.algorithms}
+    expected = {*settings.names(config.RunSettings), *options, *algorithm.hyper, "replay_ratio"}
     assert set(re.findall(r"^(\w+) = ", text, re.MULTILINE)) == expected - {"workers"}
 
 

@@ -12,15 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import oht
-from oht import agents, cli, config, tuners
-from oht.knobs import KNOBS
-from oht.config import OPTIONS, RunSettings
+from oht import agents, cli, config, methods
+from oht.config import RunSettings
 from oht.errors import UserError
+from oht.hyper import HYPER_PARAMETERS, OPTIONS
 from oht.settings import names
 
-NAMES = sorted(
-    {*names(RunSettings), *OPTIONS, *KNOBS, *(n for method in tuners.METHODS.values() for n in names(method.settings))}
-)
+METHOD_SETTINGS = {name for method in methods.METHODS.values() for name in names(method.settings)}
+NAMES = sorted({*names(RunSettings), *OPTIONS, *HYPER_PARAMETERS, *METHOD_SETTINGS})
 WORDS = st.sampled_from(["", "none", "true", "no", "td3", "sac", "cem", "es", "all", "ranks", "persist", "1,2", "8,8"])
 NUMBERS = st.one_of(
     st.integers(-3, 30),
@@ -38,15 +37,28 @@ SPACES = st.one_of(
     st.tuples(st.sampled_from(["log", "float", "int", "lgo"]), st.lists(NUMBER_TEXTS, max_size=5)).map(
         lambda parts: ":".join([parts[0], *parts[1]])
     ),
+    st.tuples(st.sampled_from(["", "log:", "float:", "int:"]), NUMBER_TEXTS, NUMBER_TEXTS).map(
+        lambda parts: f"{parts[0]}{parts[1]}..{parts[2]}"
+    ),
+    st.tuples(NUMBERS, NUMBERS),
 )
-TUNED = st.dictionaries(st.one_of(st.sampled_from(sorted(KNOBS)), st.text(max_size=5)), SPACES, max_size=3)
+TUNABLE = sorted(HYPER_PARAMETERS)
+TUNED = st.dictionaries(
+    st.one_of(
+        st.sampled_from(TUNABLE),
+        st.lists(st.sampled_from(TUNABLE), min_size=2, max_size=3).map("+".join),
+        st.text(max_size=5),
+    ),
+    SPACES,
+    max_size=3,
+)
 CONFIGS = st.tuples(
     st.dictionaries(st.one_of(st.sampled_from(NAMES), st.text(max_size=6)), VALUES, max_size=4),
     st.fixed_dictionaries(
         {},
         optional={
             "algo": st.sampled_from(sorted(agents.ALGORITHMS)),
-            "method": st.sampled_from(sorted(tuners.METHODS)),
+            "method": st.sampled_from(sorted(methods.METHODS)),
             "tune": st.one_of(TUNED, VALUES),
         },
     ),
@@ -77,7 +89,11 @@ LINES = st.lists(
     st.one_of(
         st.sampled_from(["train", "tasks", "eval", "plot", "nowhere", "no-task", "--help", "--", "-x", "--steps=3"]),
         st.sampled_from([*FLAGS, "--tune", "--config", "--out", "--resume", "--overwrite", "--quiet", "--episodes"]),
-        st.one_of(NUMBERS.map(str), WORDS, st.sampled_from(["n_step=1,2", "gamma=log:", "=", "a=b=c"])),
+        st.one_of(
+            NUMBERS.map(str),
+            WORDS,
+            st.sampled_from(["n_step=1,2", "gamma=log:", "gamma=0.9..1", "tau=..", "=", "a=b=c"]),
+        ),
         st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=6),
     ),
     max_size=7,
@@ -119,6 +135,8 @@ RUNNABLE = st.fixed_dictionaries(
         "replay_ratio": st.sampled_from([0, 0.01, 1]),
         "population": st.integers(0, 4),
         "window": st.integers(0, 2),
+        "activation": st.sampled_from(["tanh", "silu", "sigmoid"]),
+        "layer_norm": st.booleans(),
         "members": st.sampled_from(["fork", "persist", "flee"]),
         "delay": st.integers(-1, 30),
         "alpha": st.one_of(st.none(), st.floats(0, 2)),

@@ -10,11 +10,11 @@ import pytest
 import oht
 from environments import FollowObservation
 from oht.agents import make
-from oht.types import Batch, Spec
 from oht.agents.metagrad import MetaAgent, Rate, metagrad
 from oht.agents.networks import adam
 from oht.errors import UserError
 from oht.tuners.search import Gaussian, antithetic, es_gradient
+from oht.types import Batch, Spec
 
 SPEC = Spec(obs=3, action=2)
 ROWS = 16

@@ -8,8 +8,8 @@ import pytest
 from oht import population
 from oht import replay as ring
 from oht.agents import make
-from oht.types import Spec
 from oht.population import Actors, Learner
+from oht.types import Spec
 
 SPEC = Spec(3, 2)
 

@@ -14,18 +14,19 @@ COMMON = {"errors"}
 MAY_KNOW = {
     "errors": set(),
     "settings": set(),
-    "spaces": set(),
+    "hyper": set(),
+    "spaces": {"hyper"},
     "replay": set(),
-    "agents": set(),
+    "agents": {"hyper"},
     "envs": set(),
     "tuners": {"agents", "spaces", "settings"},
     "population": {"agents", "replay"},
     "runs": set(),
     "signals": set(),
     "checkpoints": {"replay"},
-    "config": {"agents", "settings", "spaces", "tuners"},
+    "config": {"agents", "hyper", "settings", "spaces", "tuners"},
     "training": {"agents", "config", "envs", "population", "replay", "tuners"},
-    "report": {"envs"},
+    "report": {"envs", "spaces"},
     "journal": {"checkpoints", "runs", "training"},
     "api": {
         "agents",
@@ -40,7 +41,7 @@ MAY_KNOW = {
         "tuners",
     },
     "experiments": {"api", "config", "envs", "report", "runs", "settings", "signals"},
-    "cli": {"agents", "api", "config", "experiments", "report", "runs", "settings", "tuners"},
+    "cli": {"api", "config", "experiments", "hyper", "report", "runs", "settings", "tuners"},
 }
 
 
@@ -69,6 +70,9 @@ def test_knowledge_flows_one_way(path):
 @pytest.mark.parametrize(
     "module",
     [
+        "oht.hyper",
+        "oht.spaces",
+        "oht.config",
         "oht.envs.workers",
         "oht.envs.tasks",
         "oht.report.tables",

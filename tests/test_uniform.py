@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 import oht
-from oht.types import Spec
 from oht.agents.uniform import uniform
 from oht.errors import UserError
+from oht.types import Spec
 
 TINY = {"steps": 25, "start_steps": 5, "eval_every": 10, "max_episode": 5, "replay_size": 50, "tensorboard": False}
 

@@ -61,7 +61,7 @@ class AskTell:
         chosen = methods.find(method) if isinstance(method, str) else method
         if chosen.adapt:
             raise UserError(f"the method {self._name} changes the algorithm itself, so it works with oht.train only.")
-        self.tune = {name: spaces.dimension(space) for name, space in (tune or chosen.tune).items()}
+        self.tune = {name: spaces.dimension(name, space) for name, space in (tune or chosen.tune).items()}
         self.base = {name: float(value) for name, value in (base or {}).items()}
         self.steps, self.seed = settings.number("steps", steps, int), settings.number("seed", seed, int)
         self._settings = settings.read(chosen.settings, method_settings)

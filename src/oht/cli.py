@@ -1,11 +1,12 @@
-"""Argument parsing only; each command is a few lines that call the rest."""
+"""Argument parsing only; each command is a few lines that call other modules."""
 
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from importlib.metadata import version
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -32,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             command = commands.add_parser(name, help=line, description=line, allow_abbrev=False)
             command.set_defaults(run=run, flags=command.flags)
             if words[:1] == [name]:
+                command.words = words[1:]
                 describe(command)
         options, rest = parser.parse_known_args(words)
         for word in rest:
@@ -60,6 +62,8 @@ def _refuse(sentence: str) -> int:
 class Parser(argparse.ArgumentParser):
     """One sentence for a mistake, with the nearest flag."""
 
+    words: Sequence[str] = ()  # what it is to parse; the help of train depends on it
+
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; see `{self.prog} --help`.")
 
@@ -67,15 +71,21 @@ class Parser(argparse.ArgumentParser):
         return [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
 
 
-def _describe_train(parser: argparse.ArgumentParser) -> None:
-    from oht import agents, methods, settings
-    from oht.config import OPTIONS, RunSettings
-    from oht.knobs import KNOBS
+def _describe_train(parser: Parser) -> None:
+    """Flags for every setting; help shows those of the run, the algorithm and the chosen method only."""
+    from oht import settings
+    from oht.config import RunSettings
+    from oht.hyper import HYPER_PARAMETERS, OPTIONS
+    from oht.methods import METHODS
 
+    chosen = _method_of(parser.words, METHODS)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.usage = "oht train TASK [--SETTING VALUE ...] [--tune NAME=SPACE ...]\n       oht train --resume RUN"
-    listed = "\n".join(f"  {name:14} {method.summary}" for name, method in methods.METHODS.items())
-    parser.epilog = f"methods:\n{listed}\n\n{SPACES}\n\nA config file holds the same names as TOML; flags win over it."
+    methods = "\n".join(f"  {name:14} {method.summary}" for name, method in METHODS.items())
+    more = "" if chosen else "\nThe settings of a method: oht train --method NAME --help\n"
+    parser.epilog = (
+        f"methods:\n{methods}\n{more}\n{SPACES}\n\nA config file holds the same names as TOML; flags win over it."
+    )
     seen: set[str] = set()
 
     def flag(group: Any, name: str, help: str) -> None:
@@ -83,39 +93,66 @@ def _describe_train(parser: argparse.ArgumentParser) -> None:
             seen.add(name)
             flag = "--" + name.replace("_", "-")
             flags = [flag, "--from"] if name == "source" else [flag]
-            group.add_argument(*flags, dest=f"set_{name}", metavar="V", help=help.replace("%", "%%"))
+            help = help if help == argparse.SUPPRESS else help.replace("%", "%%")
+            group.add_argument(*flags, dest=f"set_{name}", metavar="V", help=help)
 
     parser.add_argument("task", nargs="?", help=RunSettings.__dataclass_fields__["task"].metadata["help"])
     parser.add_argument("--config", type=Path, help="a TOML file of settings")
     parser.add_argument("--out", type=Path, help="the run folder [a new one under runs/]")
-    parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with this run, to --steps if given")
+    parser.add_argument("--resume", type=Path, metavar="RUN", help="continue this run, to --steps if given")
     parser.add_argument("--overwrite", action="store_true", help="replace the run in --out")
-    parser.add_argument("--quiet", action="store_true", help="show nothing while training")
+    parser.add_argument("--quiet", action="store_true", help="print nothing while training")
     parser.add_argument(
-        "--tune", action="append", default=[], metavar="NAME=SPACE", help="n_step=1,2,3 or actor_lr=log:1e-3:0.5"
+        "--tune", action="append", default=[], metavar="NAME=SPACE", help="n_step=1,2,3 or actor_lr=log:1e-5..1e-2"
     )
     run = parser.add_argument_group("run")
     for f in fields(RunSettings):
         if f.name != "task":
             flag(run, f.name, settings.help_of(f))
     algorithm = parser.add_argument_group("algorithm")
-    for name, (_, help) in OPTIONS.items():
-        flag(algorithm, name, help)
+    for name, option in OPTIONS.items():
+        flag(algorithm, name, _help_of(option))
     hyper = parser.add_argument_group("hyper-parameters (all can be tuned)")
-    for name, knob in KNOBS.items():
-        flag(hyper, name, f"{knob.help}{agents.default_of(name)}")
-    for name, method in methods.METHODS.items():
-        group = parser.add_argument_group(f"method {name}")
-        for f in fields(method.settings):
+    for name, declared in HYPER_PARAMETERS.items():
+        flag(hyper, name, _help_of(declared))
+    if chosen:
+        group = parser.add_argument_group(f"method {chosen}")
+        for f in fields(METHODS[chosen].settings):
             flag(group, f.name, settings.help_of(f))
+    for method in METHODS.values():  # taken, so that a setting of another method can be refused by name
+        for f in fields(method.settings):
+            flag(parser, f.name, argparse.SUPPRESS)
+
+
+def _method_of(words: Sequence[str], known: Iterable[str]) -> str | None:
+    """The built-in method that a command line names, for its help."""
+    following = [after for word, after in pairwise(words) if word == "--method"]
+    following += [word.removeprefix("--method=") for word in words if word.startswith("--method=")]
+    for name in following[-1:]:
+        if name in known:
+            return name
+        if {"-h", "--help"} & set(words) and ":" not in name:
+            raise unknown("method", name, known)
+    return None
+
+
+def _help_of(declared: Any) -> str:
+    """The line of a hyper-parameter or option: which algorithms have it if not all do, what it is, its default."""
+    from oht import hyper, settings
+
+    some = declared.algorithms if len(declared.algorithms) < len(hyper.NETWORKS) else ()
+    return (f"{' and '.join(some)}: " if some else "") + declared.help + settings.default_of(declared.default)
 
 
 SPACES = """spaces for --tune:
-  n_step=1,2,3                  one of these
-  actor_lr=log:1e-3:0.5         by its logarithm: start, deviation in decades
-  gamma=float:0.99:0.01:0.9:1   as it is: start, deviation, lowest, highest
-  n_step=int:3:1:1:10           whole numbers, likewise
-  actor_lr+critic_lr=log:1e-3   one value for both"""
+  n_step=1,2,3                  one of these values
+  critic_lr=log:1e-5..1e-2      a range on a log scale
+  gamma=0.9..0.999              a range on a linear scale
+  n_step=1..5                   a range of whole numbers
+  critic_lr=log:1e-3:0.5        log scale: start, standard deviation in decades
+  gamma=float:0.99:0.01:0.9:1   linear scale: start, standard deviation, lowest, highest
+  n_step=int:3:1:1:10           whole numbers: start, standard deviation, lowest, highest
+  actor_lr+critic_lr=...        one value for both"""
 
 
 def _train(options: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 from oht import errors
 from oht.errors import UserError
-from oht.spaces import Choice, Dimension, Int, LogFloat, bounded
+from oht.spaces import Choice, Dimension, Int, LogFloat, resolved
 from oht.tuners import arms, cemrl, meta_gradient, pbt, race, random, sampled, schedule, static
 from oht.types import Algorithm, Method, Tune
 
@@ -43,13 +43,13 @@ def _meta_gradient(settings: meta_gradient.MetaGradient, tune: Tune, algorithm: 
     from oht.agents.metagrad import Rate, metagrad
 
     def rate(name: str, dim: Dimension) -> Rate:
-        if isinstance(dim, Choice | Int) or dim.low is None or dim.high is None:
+        if isinstance(dim, Choice | Int) or dim.init is None or dim.low is None or dim.high is None:
             raise UserError(f"meta-gradients need a slope, so {name} must be a LogFloat or a Float, as in log:1e-3.")
         return Rate(dim.init, dim.low, dim.high, isinstance(dim, LogFloat))
 
     return metagrad(
         algorithm,
-        {name: rate(name, bounded(name, dim)) for name, dim in tune.items()},
+        {name: rate(name, resolved(name, dim)) for name, dim in tune.items()},
         meta_lr=settings.meta_lr,
         meta_critic_lr=settings.meta_critic_lr,
         meta_trace=settings.meta_trace,

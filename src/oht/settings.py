@@ -1,4 +1,4 @@
-"""Settings are fields of frozen dataclasses; here is how they are declared, read from text or TOML, and checked."""
+"""Settings are fields of frozen dataclasses: how they are declared, read from text, TOML or Python, and checked."""
 
 import json
 import math
@@ -19,15 +19,22 @@ def setting(default: Any, help: str, *, low: float = -math.inf, high: float = ma
 
 
 def names(settings: type) -> list[str]:
+    """The settings of a dataclass."""
     return [f.name for f in fields(settings)]
 
 
 def help_of(f: Field) -> str:
-    default = "" if f.default in (MISSING, None, "") else f" [{show(f.default)}]"
-    return f.metadata["help"] + default
+    """The line of a setting for `--help`."""
+    return f.metadata["help"] + default_of("" if f.default is MISSING else f.default)
+
+
+def default_of(value: Any) -> str:
+    """A default for `--help`, in brackets; nothing where there is none."""
+    return "" if value is None or value == "" else f" [{show(value)}]"
 
 
 def show(value: Any) -> str:
+    """A value as users write it on the command line."""
     if isinstance(value, tuple):
         return ",".join(map(show, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -47,7 +54,7 @@ def read(settings: type[S], values: Mapping[str, Any]) -> S:
 
 
 def within(name: str, value: Any, low: float | None, high: float | None) -> None:
-    """Refuses numbers outside their bounds, and those that are not finite."""
+    """Refuses numbers that are outside their bounds or not finite."""
     for number in value if isinstance(value, tuple) else (value,):
         if isinstance(number, bool) or not isinstance(number, int | float):
             continue
@@ -87,6 +94,7 @@ def convert(name: str, value: Any, kind: Any) -> Any:
 
 
 def number(name: str, value: Any, kind: type = float) -> Any:
+    """`value` as a float or an int."""
     try:
         if isinstance(value, bool):
             raise ValueError
@@ -108,6 +116,9 @@ def _bool(name: str, value: Any) -> bool:
     if isinstance(value, str) and value.lower() in words:
         return words[value.lower()]
     raise UserError(f"{name} is {value!r}, but must be true or false.")
+
+
+# Only experiments/suites.py still uses these; config.py writes TOML with tomli_w.
 
 
 def toml_line(name: str, value: Any) -> str:

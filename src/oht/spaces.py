@@ -1,20 +1,29 @@
 """What may be tuned: `Choice`, `LogFloat`, `Float`, `Int`, and the `Space` that a set of them spans.
 
-A continuous dimension is searched in an encoded space where a Gaussian makes sense: log10 of the value for `LogFloat`,
-the value itself for `Float` and `Int` (which rounds when decoded). Its `sigma` is in those units: 0.5 of a `LogFloat`
-is half a decade. Whatever a search draws is clipped to the bounds in the encoded space, so no value ever leaves them.
+A continuous dimension is given either as a range, `LogFloat(low=1e-5, high=1e-2)`, or as a start and a standard
+deviation, `LogFloat(1e-3, sigma=0.5)`. It is searched in an encoded space where a Gaussian makes sense: log10 of the
+value for `LogFloat`, the value itself for `Float` and `Int` (which is rounded when decoded). `sigma` is in those units:
+0.5 of a `LogFloat` is half a decade. Every point is clipped to the bounds, so no value ever leaves them.
 
 On the command line and in config files a dimension is a short text, see `parse`.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import numpy as np
+from scipy.special import ndtri
 
 from oht import errors
 from oht.errors import UserError
+from oht.hyper import find
+
+DECADES = 3  # either side of the start: the bounds of a LogFloat whose name has no usual ones
+LEAST_DECADES = 0.02  # a smaller deviation was hardly meant as one; the paper tried 0.02 to 0.5
+SHARE = 0.25  # sigma of a range, as a share of its encoded width
+LEAST_INT_SIGMA = 0.5  # of a range of whole numbers; with less, rounding would hide every draw
 
 
 @dataclass(frozen=True, init=False)
@@ -33,15 +42,38 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Float:
-    """A number searched by a Gaussian on its own scale, starting at `init` with standard deviation `sigma`."""
+class Continuous:
+    """A number from a range (`low` and `high`), or searched from `init` with the standard deviation `sigma`.
 
-    init: float
-    sigma: float
+    `is_range` says which of the two was given, also after `resolved` has filled in the start and deviation of a range.
+    """
+
+    init: float | None = None
+    sigma: float | None = None
     low: float | None = None
     high: float | None = None
+    is_range: bool = field(default=False, kw_only=True, repr=False)
+
+    usual_sigma: ClassVar[float | None] = None
+    forms: ClassVar[str]  # for messages: how to write it, as a range and with a deviation
 
     def __post_init__(self):
+        kind = type(self).__name__
+        for what in ("init", "sigma", "low", "high"):
+            value = getattr(self, what)
+            unbounded = what in ("low", "high") and isinstance(value, float) and math.isinf(value)
+            if value is not None and not unbounded:
+                object.__setattr__(self, what, _number(f"the {what} of {kind}", value))
+        if self.init is None:
+            object.__setattr__(self, "is_range", True)
+            if self.sigma is not None or self.low is None or self.high is None:
+                raise UserError(f"{kind} is either a range or a start and a deviation: {self.forms}.")
+            if not (math.isfinite(self.low) and math.isfinite(self.high)):
+                raise UserError(f"the ends of a range must be finite, not {self.low:g} and {self.high:g}.")
+        elif self.sigma is None:
+            if self.usual_sigma is None:
+                raise UserError(f"{kind} with a start needs its sigma, too: {self.forms}.")
+            object.__setattr__(self, "sigma", self.usual_sigma)
         _check(self)
 
     def encode(self, value):
@@ -51,18 +83,22 @@ class Float:
         return np.asarray(point, np.float64)
 
 
-@dataclass(frozen=True)
-class LogFloat:
-    """A positive number searched by a Gaussian on log10 of it; `sigma` is in decades."""
+class Float(Continuous):
+    """A number searched on its own scale."""
 
-    init: float
-    sigma: float = 0.5
-    low: float | None = None
-    high: float | None = None
+    forms = "Float(low=0.9, high=0.999) or Float(0.99, sigma=0.01)"
+
+
+class LogFloat(Continuous):
+    """A positive number searched by its log10; `sigma` is in decades."""
+
+    usual_sigma = 0.5
+    forms = "LogFloat(low=1e-5, high=1e-2) or LogFloat(1e-3, sigma=0.5)"
 
     def __post_init__(self):
-        _check(self)
-        for what, value in (("init", self.init), ("low", self.low)):
+        super().__post_init__()
+        for what in ("init", "low"):
+            value = getattr(self, what)
             if value is not None and value <= 0:
                 raise UserError(f"a LogFloat is positive: its {what} must be above 0, not {value:g}.")
 
@@ -73,76 +109,56 @@ class LogFloat:
         return np.power(10.0, point)
 
 
-@dataclass(frozen=True)
-class Int:
-    """A whole number: a Gaussian on its own scale, rounded."""
+class Int(Continuous):
+    """A whole number: searched on its own scale and rounded."""
 
-    init: float
-    sigma: float = 1.0
-    low: float | None = None
-    high: float | None = None
+    usual_sigma = 1.0
+    forms = "Int(low=1, high=5) or Int(3, sigma=1)"
 
     def __post_init__(self):
-        _check(self)
-        for what, value in (("init", self.init), ("low", self.low), ("high", self.high)):
+        super().__post_init__()
+        for what in ("init", "low", "high"):
+            value = getattr(self, what)
             if value is not None and math.isfinite(value) and value != int(value):
                 raise UserError(f"the {what} of an Int is a whole number, not {value:g}.")
-
-    def encode(self, value):
-        return np.asarray(value, np.float64)
 
     def decode(self, point):
         return np.rint(point)
 
 
-Continuous = Float | LogFloat | Int
 Dimension = Choice | Continuous
 
-_KINDS: dict[str, type[Continuous]] = {"log": LogFloat, "float": Float, "int": Int}
-
-# Where bounds are not given. Outside of these the usual algorithms do not learn; who knows better gives bounds.
-_BOUNDS = {
-    "n_step": (1.0, 10.0),
-    "gamma": (0.9, 0.9999),  # 1 would bootstrap for ever in tasks that never terminate
-    "tau": (1e-4, 1.0),
-    "exploration_noise": (0.0, 1.0),  # actions lie in [-1, 1]
-    "target_noise": (0.0, 1.0),
-    "noise_clip": (0.0, 2.0),
-    "alpha": (1e-4, 10.0),
-}
-_LEARNING_RATE = (1e-6, 1e-1)  # every name that ends in _lr
-_DECADES = 3  # either side of init, for a LogFloat of any other name
+KINDS: dict[str, type[Continuous]] = {"log": LogFloat, "float": Float, "int": Int}
 
 
 class Space:
     """Named dimensions, all bounded: the discrete ones, and the continuous ones side by side in encoded space.
 
-    A continuous dimension may be that of several hyper-parameters at once, `actor_lr+critic_lr`: they share its value.
+    A dimension may be that of several hyper-parameters at once, `actor_lr+critic_lr`: they share its value. `choices`
+    and `continuous` are by the names of the dimensions, `names` are the hyper-parameters; `untie` leads from one to
+    the other.
     """
 
     def __init__(self, tune: Mapping[str, Dimension], hyper: Mapping[str, float]):
-        """`hyper` holds every hyper-parameter that the algorithm has: only these can be tuned."""
-        self.names = tuple(part for name in tune for part in tied(name))  # of the hyper-parameters
+        """`hyper` holds the run's value of every hyper-parameter of the algorithm: only these can be tuned."""
+        self.names = tuple(part for name in tune for part in tied(name))
         for name in self.names:
             if name not in hyper:
-                raise UserError(f"there is no hyper-parameter {name!r} to tune; known: {', '.join(sorted(hyper))}.")
+                raise errors.unknown("hyper-parameter", name, hyper)
             if self.names.count(name) > 1:
                 raise UserError(f"{name} is tuned twice; name it in one space only.")
-        for name, dim in tune.items():
-            if len(tied(name)) > 1 and (isinstance(dim, Choice) or "n_step" in tied(name)):
-                raise UserError(
-                    f"{name} cannot be tied: only hyper-parameters of a log, float or int space can, not n_step."
-                )
-        dimensions = {name: bounded(tied(name)[0], dim) for name, dim in tune.items()}
+        dimensions = {name: resolved(name, dim, hyper) for name, dim in tune.items()}
         self.choices = {name: dim for name, dim in dimensions.items() if isinstance(dim, Choice)}
-        self.continuous = {name: dim for name, dim in dimensions.items() if not isinstance(dim, Choice)}
+        self.continuous = {name: dim for name, dim in dimensions.items() if isinstance(dim, Continuous)}
 
     @property
     def mu(self) -> np.ndarray:
-        return self.encode({name: dim.init for name, dim in self.continuous.items()})
+        """Where the search of the continuous dimensions starts, encoded."""
+        return np.array([dim.encode(dim.init) for dim in self.continuous.values()], np.float64)
 
     @property
     def sigma(self) -> np.ndarray:
+        """The standard deviations that it starts with, in encoded units."""
         return np.array([dim.sigma for dim in self.continuous.values()], np.float64)
 
     @property
@@ -154,16 +170,20 @@ class Space:
         return low, high
 
     def quantiles(self, shares: np.ndarray) -> np.ndarray:
-        """Points (..., D) of the continuous dimensions below which these shares of each distribution lie."""
-        from scipy.special import ndtri
+        """The points (..., D) below which these shares of the continuous dimensions lie, encoded.
 
+        A range is uniform; a dimension with a start and a deviation is Gaussian, clipped to its bounds.
+        """
         low, high = self.bounds
-        return np.clip(self.mu + self.sigma * ndtri(shares), low, high)
+        uniform = np.array([dim.is_range for dim in self.continuous.values()], bool)
+        gaussian = np.clip(self.mu + self.sigma * ndtri(shares), low, high)
+        with np.errstate(invalid="ignore"):  # bounds may be infinite where there is no range
+            return np.where(uniform, low + shares * (high - low), gaussian)
 
     def extremes(self) -> tuple[dict[str, float], dict[str, float]]:
         """The lowest and the highest value of every hyper-parameter."""
         ends = {name: (min(dim.values), max(dim.values)) for name, dim in self.choices.items()}
-        ends |= {part: _limits(dim) for name, dim in self.continuous.items() for part in tied(name)}
+        ends = self.untie(ends | {name: _limits(dim) for name, dim in self.continuous.items()})
         return {name: low for name, (low, _) in ends.items()}, {name: high for name, (_, high) in ends.items()}
 
     def encode(self, values: Mapping[str, float]) -> np.ndarray:
@@ -172,11 +192,16 @@ class Space:
 
     def decode(self, points: np.ndarray) -> dict[str, np.ndarray]:
         """The values of the hyper-parameters at points (..., D), first clipped to the bounds."""
-        return {
-            part: np.clip(dim.decode(points[..., index]), *_limits(dim))
-            for index, (name, dim) in enumerate(self.continuous.items())
-            for part in tied(name)
-        }
+        return self.untie(
+            {
+                name: np.clip(dim.decode(points[..., index]), *_limits(dim))
+                for index, (name, dim) in enumerate(self.continuous.items())
+            }
+        )
+
+    def untie(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Values by the names of dimensions, as values by the names of hyper-parameters."""
+        return {part: value for name, value in values.items() for part in tied(name)}
 
 
 def tied(name: str) -> list[str]:
@@ -184,20 +209,27 @@ def tied(name: str) -> list[str]:
     return [part.strip() for part in name.split("+")]
 
 
-def bounded(name: str, dim: Dimension) -> Dimension:
-    """The dimension with bounds, checked against what its name demands.
+def resolved(name: str, dim: Dimension, hyper: Mapping[str, float] | None = None) -> Dimension:
+    """The dimension with start, deviation and bounds, checked against what its hyper-parameters allow.
 
-    Bounds that are not given come from the name where it is a usual one, widened to hold `init`; otherwise a LogFloat
-    may move three decades either way and a Float or an Int keeps its sign.
+    A range starts at the run's own value (in `hyper`; the declared default if it is not there) where that lies within
+    it and otherwise in its middle; its sigma is a quarter of its encoded width. Bounds that are not given are the usual
+    ones of the name, widened to hold the start; without usual ones a LogFloat may move three decades either way, and a
+    Float or an Int keeps its sign.
     """
-    if name == "n_step":
-        _check_n_step(dim)
+    for part in tied(name):
+        if find(part).whole:
+            _check_whole(part, dim)
     if isinstance(dim, Choice):
         return dim
-    low, high = _LEARNING_RATE if name.endswith("_lr") else _BOUNDS.get(name, (None, None))
+    if dim.is_range:
+        return _started(dim, [(hyper or {}).get(part, find(part).default) for part in tied(name)])
+    assert dim.init is not None
+    _check_deviation(name, dim)
+    low, high = _usual(name) or (None, None)
     if isinstance(dim, LogFloat):
-        low = low or dim.init / 10**_DECADES  # also where the usual bound is 0
-        high = high or dim.init * 10**_DECADES
+        low = low or dim.init / 10**DECADES  # also where the usual bound is 0
+        high = high or dim.init * 10**DECADES
     low = (0.0 if dim.init > 0 else -math.inf) if low is None else low
     high = (0.0 if dim.init < 0 else math.inf) if high is None else high
     return replace(
@@ -207,53 +239,98 @@ def bounded(name: str, dim: Dimension) -> Dimension:
     )
 
 
-def max_n(tune: Mapping[str, Dimension], hyper: Mapping[str, float]) -> int:
-    """The largest n_step that any agent can get."""
-    dim = tune.get("n_step")
-    if dim is None:
-        return int(hyper["n_step"])
-    dim = bounded("n_step", dim)
-    return int(max(dim.values) if isinstance(dim, Choice) else _limits(dim)[1])
+def _started(dim: Continuous, values: Sequence[float | None]) -> Continuous:
+    """A range with its start, the first of these values that it holds or its middle, and its deviation."""
+    lowest, highest = _limits(dim)
+    low, high = float(dim.encode(lowest)), float(dim.encode(highest))
+    middle = float(dim.decode((low + high) / 2))
+    start = next((value for value in values if value is not None and lowest <= value <= highest), middle)
+    if isinstance(dim, Int):
+        return replace(dim, init=round(start), sigma=max(SHARE * (high - low), LEAST_INT_SIGMA))
+    return replace(dim, init=start, sigma=SHARE * (high - low))
 
 
-def dimension(space: "Dimension | str | float | Sequence[float]") -> Dimension:
+def _usual(name: str) -> tuple[float, float] | None:
+    """The usual bounds that all hyper-parameters of a dimension share."""
+    known = [usual for part in tied(name) if (usual := find(part).usual)]
+    low, high = max((low for low, _ in known), default=0.0), min((high for _, high in known), default=0.0)
+    return (low, high) if low < high else None
+
+
+# Texts
+
+
+def dimension(name: str, space: Any) -> Dimension:
     """A dimension as it is, or from what `parse` reads."""
-    return space if isinstance(space, Dimension) else parse(space)
+    try:
+        return space if isinstance(space, Dimension) else parse(space, name)
+    except OverflowError:
+        raise UserError(f"the space of {name} has a number that is too large.") from None
 
 
-def parse(text: str | float | Sequence[float]) -> Dimension:
-    """A dimension from a command line or a config file.
+def parse(text: str | float | Sequence[float], name: str = "") -> Dimension:
+    """A dimension from a command line, a config file or Python; `name` is what it is to tune.
 
-    "1,2,3" or a list of numbers is a Choice; "log:INIT[:SIGMA[:LOW:HIGH]]" a LogFloat; "float:INIT:SIGMA[:LOW:HIGH]" a
-    Float; "int:INIT[:SIGMA[:LOW:HIGH]]" an Int. A part left empty takes its default.
+    "1,2,3" or a list of numbers is a Choice; "log:LOW..HIGH", "float:LOW..HIGH" and "int:LOW..HIGH" are ranges;
+    "log:INIT[:SIGMA[:LOW:HIGH]]", "float:INIT:SIGMA[:LOW:HIGH]" and "int:INIT[:SIGMA[:LOW:HIGH]]" have a start and a
+    deviation, where a part left empty takes its default. "LOW..HIGH" is a Float range, or an Int range where the
+    hyper-parameter is a whole number.
     """
+    if isinstance(text, tuple):
+        raise UserError(_two_readings(name, text))
     if not isinstance(text, str):
         return Choice(*(text if isinstance(text, Sequence) else [text]))
-    kind, *parts = text.split(":")
-    if not parts:
+    kind, colon, rest = text.partition(":")
+    kind = kind.strip()
+    if colon and kind not in KINDS:
+        raise errors.unknown("kind of dimension", kind, KINDS)
+    if ".." in text:
+        return _parse_range(text, kind if colon else "", rest if colon else text, name)
+    if not colon:
         return Choice(*(_parsed(text, part) for part in text.split(",")))
-    if kind.strip() not in _KINDS:
-        raise errors.unknown("kind of dimension", kind, _KINDS)
+    parts = rest.split(":")
     if len(parts) > 4:
         raise UserError(f"{text!r} has too many parts: {kind}:INIT:SIGMA:LOW:HIGH is the longest form.")
-    given = {
-        name: _parsed(text, part)
-        for name, part in zip(("init", "sigma", "low", "high"), parts, strict=False)
-        if part.strip()
-    }
-    missing = {"init", "sigma"} - set(given) if kind == "float" else {"init"} - set(given)
-    if missing:
-        raise UserError(f"{text!r} lacks its {min(missing)}: {kind}:INIT:SIGMA or {kind}:INIT:SIGMA:LOW:HIGH.")
-    return _KINDS[kind.strip()](**given)
+    init, sigma, low, high = (_parsed(text, part) if part.strip() else None for part in (parts + 3 * [""])[:4])
+    if init is None or (kind == "float" and sigma is None):
+        raise UserError(
+            f"{text!r} lacks its {'start' if init is None else 'deviation'}: write {kind}:LOW..HIGH for a range, "
+            f"or {kind}:INIT:SIGMA or {kind}:INIT:SIGMA:LOW:HIGH for a start and a standard deviation."
+        )
+    return KINDS[kind](init, sigma, low, high)
+
+
+def _parse_range(text: str, kind: str, ends: str, name: str) -> Continuous:
+    first, _, last = ends.partition("..")
+    if ":" in ends:
+        raise UserError(f"{text!r} is a range and has no other parts: write {kind or 'float'}:{ends.split(':')[0]}.")
+    low, high = _parsed(text, first), _parsed(text, last)
+    if kind:
+        return KINDS[kind](low=low, high=high)
+    if any(find(part).whole for part in tied(name)) and low.is_integer() and high.is_integer():
+        return Int(low=low, high=high)
+    if _wide(low, high):
+        raise UserError(
+            f"the range {text.strip()!r} could be meant on either scale: write log:{text.strip()} for a log scale or "
+            f"float:{text.strip()} for a linear one."
+        )
+    return Float(low=low, high=high)
 
 
 def format(dim: Dimension) -> str:
-    """The text that `parse` turns back into this very dimension."""
+    """The text that `parse` turns back into this dimension."""
     if isinstance(dim, Choice):
         return format_values(dim.values)
-    kind = next(kind for kind, cls in _KINDS.items() if isinstance(dim, cls))
+    kind = _kind(dim)
+    if dim.is_range:
+        low, high = _limits(dim)
+        return f"{kind}:{label(low)}..{label(high)}"
     parts = [dim.init, dim.sigma] if dim.low is dim.high is None else [dim.init, dim.sigma, dim.low, dim.high]
     return ":".join([kind, *("" if part is None else label(part) for part in parts)])
+
+
+def _kind(dim: Continuous) -> str:
+    return next(kind for kind, cls in KINDS.items() if isinstance(dim, cls))
 
 
 def format_values(values: Sequence[float]) -> str:
@@ -265,13 +342,48 @@ def label(value: float) -> str:
     return str(int(value)) if math.isfinite(value) and value == int(value) and abs(value) < 1e15 else repr(float(value))
 
 
+def describe(name: str, dim: Dimension) -> str:
+    """A dimension in words: "critic_lr: 1e-5 to 1e-2 on a log scale, start 1e-3"."""
+    parts = tied(name)
+    who = name if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]} (same value)"
+    if isinstance(dim, Choice):
+        return f"{who}: {'one of ' if len(dim.values) > 1 else ''}{', '.join(map(_word, dim.values))}"
+    low, high = _limits(dim)
+    where = f"{_word(low)} to {_word(high)}" if math.isfinite(low) and math.isfinite(high) else ""
+    where = where or (f"at least {_word(low)}" if math.isfinite(low) else "")
+    where = where or (f"at most {_word(high)}" if math.isfinite(high) else "any value")
+    scale = {LogFloat: " on a log scale", Int: ", whole numbers"}.get(type(dim), " on a linear scale")
+    start = "" if dim.init is None else f", start {_word(dim.init)}"
+    if dim.is_range:
+        return f"{who}: {where}{scale}{start}"
+    assert dim.sigma is not None
+    unit = " decades" if isinstance(dim, LogFloat) else ""
+    return f"{who}: {where}{scale}{start}, standard deviation {_word(dim.sigma)}{unit}"
+
+
+def descriptions(tune: Mapping[str, Dimension], hyper: Mapping[str, float]) -> list[str]:
+    """Every dimension in words, with the start, the deviation and the bounds that a run with these values gives it."""
+    return [describe(name, resolved(name, dim, hyper)) for name, dim in tune.items()]
+
+
+def _word(value: float) -> str:
+    """A number as people write it: 3, 0.99, 1e-5."""
+    if value and (abs(value) <= 0.01 or abs(value) >= 1e6) and math.isfinite(value):
+        mantissa, exponent = f"{value:.5e}".split("e")
+        return f"{float(mantissa):g}e{int(exponent)}"
+    return f"{value:.6g}"
+
+
+# Checks
+
+
 def _parsed(text: str, part: str) -> float:
     try:
         return float(part)
     except ValueError:
         raise UserError(
-            f"{text!r} is no set of values to tune: {part.strip()!r} is no number; "
-            "write 1,2,3 or log:1e-3:0.5 or float:0.99:0.01 or int:3:1."
+            f"{text!r} cannot be tuned: {part.strip()!r} is not a number; "
+            "write values (1,2,3), a range (log:1e-5..1e-2, 0.9..0.999), or a start and a deviation (log:1e-3:0.5)."
         ) from None
 
 
@@ -287,30 +399,80 @@ def _limits(dim: Continuous) -> tuple[float, float]:
     return -math.inf if dim.low is None else dim.low, math.inf if dim.high is None else dim.high
 
 
+def _wide(low: float, high: float) -> bool:
+    """Whether two positive numbers are two decades or more apart, where people usually mean a log scale."""
+    return low > 0 and high >= 100 * low
+
+
 def _check(dim: Continuous) -> None:
     kind = type(dim).__name__
-    for what in ("init", "sigma"):
-        object.__setattr__(dim, what, _number(f"the {what} of {kind}", getattr(dim, what)))
-    for what in ("low", "high"):
-        value = getattr(dim, what)
-        if value is not None and not (isinstance(value, float) and math.isinf(value)):
-            object.__setattr__(dim, what, _number(f"the {what} of {kind}", value))
-    if dim.sigma < 0:
+    if dim.sigma is not None and dim.sigma < 0:
         raise UserError(f"the sigma of {kind} is a standard deviation: 0 or more, not {dim.sigma:g}.")
     low, high = _limits(dim)
     if low >= high:
         raise UserError(f"the low of {kind} must lie below its high, but {low:g} >= {high:g}.")
-    if not low <= dim.init <= high:
+    if dim.init is not None and not low <= dim.init <= high:
         raise UserError(
             f"the init of {kind} must lie within its bounds, but {dim.init:g} is not in [{low:g}, {high:g}]."
         )
 
 
-def _check_n_step(dim: Dimension) -> None:
+def _check_whole(name: str, dim: Dimension) -> None:
+    """Refuses a dimension with values that a hyper-parameter of whole numbers cannot take."""
     if isinstance(dim, Float | LogFloat):
-        raise UserError("n_step is a whole number: tune it with a Choice (1,2,3) or an Int (int:3:1).")
-    lowest = dim.values if isinstance(dim, Choice) else (dim.init, 1.0 if dim.low is None else dim.low)
-    if any(n < 1 or n != int(n) for n in lowest):
-        raise UserError(f"n_step is a whole number from 1 on, so {format(dim)!r} cannot be tuned.")
+        raise UserError(f"{name} is a whole number: tune it with a Choice (1,2,3) or an Int (int:1..5 or int:3:1).")
+    values = dim.values if isinstance(dim, Choice) else [x for x in (dim.init, dim.low) if x is not None]
+    if any(n < find(name).low or not float(n).is_integer() for n in values):
+        raise UserError(f"{name} is a whole number from {find(name).low:g} on, so {format(dim)!r} cannot be tuned.")
     if isinstance(dim, Int) and dim.high == math.inf:
-        raise UserError("n_step needs a finite upper bound, as in int:3:1:1:10.")
+        raise UserError(f"{name} needs a finite upper bound, as in int:3:1:1:10.")
+
+
+def _check_deviation(name: str, dim: Continuous) -> None:
+    """Refuses a start and a deviation that were most likely meant as the ends of a range.
+
+    That is a deviation of almost nothing, or one wider than all usual values. Bounds make clear that a deviation is
+    meant, so with them it is taken.
+    """
+    assert dim.init is not None
+    assert dim.sigma is not None
+    if dim.sigma == 0 or not (dim.low is dim.high is None):
+        return
+    least, most = _plausible_sigmas(name, dim)
+    if least <= dim.sigma <= most:
+        return
+    kind = _kind(dim)
+    ends = [_word(end) for end in sorted((dim.init, dim.sigma))]
+    low, high = ends if 0 < dim.init != dim.sigma else ("LOW", "HIGH")
+    raise UserError(
+        f"{name}={format(dim)} is a start of {_word(dim.init)} with a standard deviation of {_word(dim.sigma)}"
+        f"{' decades' if isinstance(dim, LogFloat) else ''}, which is too {'wide' if dim.sigma > most else 'narrow'} "
+        f"to search with; for a range write {name}={kind}:{low}..{high} (in Python {type(dim).__name__}(low={low}, "
+        f"high={high})), or give bounds as well to keep it: {kind}:INIT:SIGMA:LOW:HIGH."
+    )
+
+
+def _plausible_sigmas(name: str, dim: Continuous) -> tuple[float, float]:
+    """The smallest and the largest standard deviation that can be meant as one, in encoded units."""
+    low, high = _usual(name) or (0.0, math.inf)
+    if isinstance(dim, LogFloat):
+        return LEAST_DECADES, math.log10(high / low) if low > 0 and high < math.inf else 2 * DECADES
+    return 0.0, high - low
+
+
+def _two_readings(name: str, values: tuple) -> str:
+    """The refusal of a tuple, which may be meant as choices or as a range."""
+    listed = ", ".join(_word(value) if _real(value) else repr(value) for value in values)
+    range = "oht.LogFloat(low=1e-5, high=1e-2)"
+    if len(values) == 2 and all(map(_real, values)) and values[0] < values[1]:
+        whole = any(find(part).whole for part in tied(name))
+        kind = "Int" if whole else "LogFloat" if _wide(*values) else "Float"
+        range = f"oht.{kind}(low={_word(values[0])}, high={_word(values[1])})"
+    return (
+        f"{name or 'the space'} is the tuple ({listed}), which could mean two things: "
+        f"for one of these values write oht.Choice({listed}), for a range {range}."
+    )
+
+
+def _real(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

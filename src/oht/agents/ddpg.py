@@ -2,11 +2,18 @@
 
 from collections.abc import Sequence
 
-from oht.agents.networks import HIDDEN
 from oht.agents.td3 import td3
+from oht.hyper import OPTIONS
 from oht.types import Algorithm, Spec
 
 
-def ddpg(spec: Spec, *, hidden: Sequence[int] = HIDDEN) -> Algorithm:
-    """TD3 without what it added: one critic, no smoothing of the target action, no delay of the actor."""
-    return td3(spec, hidden=hidden, policy_delay=1, twins=1, smooth=False)
+def ddpg(
+    spec: Spec,
+    *,
+    hidden: Sequence[int] = OPTIONS["hidden"].default,
+    activation: str = OPTIONS["activation"].default,
+    layer_norm: bool = OPTIONS["layer_norm"].default,
+) -> Algorithm:
+    """TD3 without its additions: one critic, no smoothing of the target action, no delay of the actor."""
+    body = {"hidden": hidden, "activation": activation, "layer_norm": layer_norm}
+    return td3(spec, **body, policy_delay=1, twins=1, smooth=False)

@@ -10,7 +10,13 @@ import optax
 
 from oht.types import Array, Key
 
-HIDDEN = (300, 300)
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "relu": nn.relu,
+    "tanh": nn.tanh,
+    "elu": nn.elu,
+    "gelu": nn.gelu,
+    "silu": nn.silu,
+}
 
 
 def fan_in_uniform(key: Key, shape: Sequence[int], dtype=jnp.float32) -> Array:
@@ -31,13 +37,18 @@ class Linear(nn.Module):
 
 
 class MLP(nn.Module):
-    hidden: Sequence[int]
+    """Hidden layers of act(norm(W x + b)), where norm is layer normalisation or nothing, then a linear layer."""
+
     features: int
+    hidden: Sequence[int]
+    activation: str = "relu"
+    layer_norm: bool = False
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
         for size in self.hidden:
-            x = nn.relu(Linear(size)(x))
+            x = Linear(size)(x)
+            x = ACTIVATIONS[self.activation](nn.LayerNorm()(x) if self.layer_norm else x)
         return Linear(self.features)(x)
 
 
@@ -46,10 +57,12 @@ class Actor(nn.Module):
 
     actions: int
     hidden: Sequence[int]
+    activation: str = "relu"
+    layer_norm: bool = False
 
     @nn.compact
     def __call__(self, obs: Array) -> Array:
-        return jnp.tanh(MLP(self.hidden, self.actions)(obs))
+        return jnp.tanh(MLP(self.actions, self.hidden, self.activation, self.layer_norm)(obs))
 
 
 class GaussianActor(nn.Module):
@@ -57,19 +70,27 @@ class GaussianActor(nn.Module):
 
     actions: int
     hidden: Sequence[int]
+    activation: str = "relu"
+    layer_norm: bool = False
 
     @nn.compact
     def __call__(self, obs: Array) -> tuple[Array, Array]:
-        mean, log_std = jnp.split(MLP(self.hidden, 2 * self.actions)(obs), 2, axis=-1)
+        outputs = MLP(2 * self.actions, self.hidden, self.activation, self.layer_norm)(obs)
+        mean, log_std = jnp.split(outputs, 2, axis=-1)
         return mean, jnp.clip(log_std, -20.0, 2.0)
 
 
 class Critic(nn.Module):
+    """Q(x, a): a perceptron of observation and action."""
+
     hidden: Sequence[int]
+    activation: str = "relu"
+    layer_norm: bool = False
 
     @nn.compact
     def __call__(self, obs: Array, action: Array) -> Array:
-        return MLP(self.hidden, 1)(jnp.concatenate([obs, action], axis=-1)).squeeze(-1)
+        inputs = jnp.concatenate([obs, action], axis=-1)
+        return MLP(1, self.hidden, self.activation, self.layer_norm)(inputs).squeeze(-1)
 
 
 class Network(NamedTuple):
@@ -83,13 +104,13 @@ def network(module: nn.Module) -> Network:
     return Network(module.init, module.apply)
 
 
-def critics(number: int, hidden: Sequence[int]) -> Network:
-    """`number` critics with weights of their own on the same input; the answer has a leading axis for them."""
+def critics(number: int, hidden: Sequence[int], activation: str = "relu", layer_norm: bool = False) -> Network:
+    """`number` critics, each with its own weights, on the same input; the output has a leading axis for them."""
     shared: Any = None  # each critic sees the same input
     ensemble = nn.vmap(
         Critic, variable_axes={"params": 0}, split_rngs={"params": True}, in_axes=shared, out_axes=0, axis_size=number
     )
-    return network(ensemble(hidden))
+    return network(ensemble(hidden, activation, layer_norm))
 
 
 adam = optax.scale_by_adam()

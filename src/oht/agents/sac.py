@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from oht.agents.networks import HIDDEN, GaussianActor, adam, critics, descend, network, polyak
+from oht.agents.networks import GaussianActor, adam, critics, descend, network, polyak
+from oht.hyper import OPTIONS, defaults
 from oht.types import Algorithm, Array, Batch, Hyper, Key, Metrics, Spec
 
 
@@ -31,16 +32,24 @@ def squash(mean: Array, log_std: Array, noise: Array) -> tuple[Array, Array]:
     return jnp.tanh(u), (log_normal - log_slope).sum(axis=-1)
 
 
-def sac(spec: Spec, *, hidden: Sequence[int] = HIDDEN, alpha: float | None = None) -> Algorithm:
+def sac(
+    spec: Spec,
+    *,
+    hidden: Sequence[int] = OPTIONS["hidden"].default,
+    activation: str = OPTIONS["activation"].default,
+    layer_norm: bool = OPTIONS["layer_norm"].default,
+    alpha: float | None = OPTIONS["alpha"].default,
+) -> Algorithm:
     """Each update: one step of the critics, of the actor, of the temperature and of the targets.
 
     With `alpha` the temperature stays at that value (a hyper-parameter); without, it starts at 1 and is moved
     until the policy's entropy is near `target_entropy`.
     """
     learned = alpha is None
-    actor, critic = network(GaussianActor(spec.action, hidden)), critics(2, hidden)
-    hyper: dict[str, float] = {"actor_lr": 1e-3, "critic_lr": 1e-3, "gamma": 0.99, "n_step": 1, "tau": 0.005}
-    hyper |= {"alpha_lr": 1e-3, "target_entropy": -float(spec.action)} if alpha is None else {"alpha": alpha}
+    body = (hidden, activation, layer_norm)
+    actor, critic = network(GaussianActor(spec.action, *body)), critics(2, *body)
+    hyper = defaults("actor_lr", "critic_lr", "gamma", "n_step", "tau")
+    hyper |= {"alpha": alpha} if alpha is not None else defaults("alpha_lr") | {"target_entropy": -float(spec.action)}
 
     def init(key: Key) -> SoftActorCritic:
         actor_key, critic_key = jax.random.split(key)

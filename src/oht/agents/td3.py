@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from oht.agents.networks import HIDDEN, Actor, adam, critics, descend, network, polyak
+from oht.agents.networks import Actor, adam, critics, descend, network, polyak
+from oht.hyper import OPTIONS, defaults
 from oht.types import ActorCriticSteps, Algorithm, Array, Batch, Hyper, Key, Metrics, Spec
 
 
@@ -22,23 +23,19 @@ class ActorCritic(NamedTuple):
 def td3(
     spec: Spec,
     *,
-    hidden: Sequence[int] = HIDDEN,
-    policy_delay: int = 2,
+    hidden: Sequence[int] = OPTIONS["hidden"].default,
+    activation: str = OPTIONS["activation"].default,
+    layer_norm: bool = OPTIONS["layer_norm"].default,
+    policy_delay: int = OPTIONS["policy_delay"].default,
     twins: int = 2,
     smooth: bool = True,
 ) -> Algorithm:
     """`policy_delay` critic steps, each on its own minibatch, then one step of the actor and of all targets."""
-    actor, critic, first_critic = network(Actor(spec.action, hidden)), critics(twins, hidden), critics(1, hidden)
-    hyper = {
-        "actor_lr": 1e-3,
-        "critic_lr": 1e-3,
-        "gamma": 0.99,
-        "n_step": 1,
-        "tau": 0.005,
-        "exploration_noise": 0.1,
-    }
+    body = (hidden, activation, layer_norm)
+    actor, critic, first_critic = network(Actor(spec.action, *body)), critics(twins, *body), critics(1, *body)
+    hyper = defaults("actor_lr", "critic_lr", "gamma", "n_step", "tau", "exploration_noise")
     if smooth:
-        hyper |= {"target_noise": 0.2, "noise_clip": 0.5}
+        hyper |= defaults("target_noise", "noise_clip")
 
     def init(key: Key) -> ActorCritic:
         actor_key, critic_key = jax.random.split(key)

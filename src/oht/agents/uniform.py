@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 
+from oht.hyper import defaults
 from oht.types import Algorithm, Array, Batch, Hyper, Key, Metrics, Spec
 
 
@@ -18,4 +19,4 @@ def uniform(spec: Spec) -> Algorithm:
     def update(key: Key, state: Array, batch: Batch, hyper: Hyper) -> tuple[Array, Metrics]:
         return state, {}
 
-    return Algorithm(init, act, update, hyper={"gamma": 0.99, "n_step": 1})
+    return Algorithm(init, act, update, hyper=defaults("gamma", "n_step"))

@@ -9,6 +9,8 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.table import Table
 from rich.text import Text
 
+from oht import spaces
+
 
 class Reporter:
     """Hears of everything that happens; this one stays silent."""
@@ -64,6 +66,8 @@ class Terminal(Reporter):
         run = setup.config.run
         where = f"on [bold]{escape(run.task)}[/], seed {run.seed}, in {escape(str(path))}"
         self.console.print(f"{run.method} {run.algo} {where}", soft_wrap=True)
+        for line in spaces.descriptions(setup.config.tune, setup.config.hyper):
+            self.console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
         self._task = self._bar.add_task("train", total=run.steps, completed=t.env_steps, news="")
         self._started = time.monotonic()
 

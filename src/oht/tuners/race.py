@@ -22,7 +22,8 @@ from oht.types import Clock, Outcome, Proposal, Row, Tune, Tuner
 
 MOST_COMBINATIONS = 8  # of discrete values that each get an agent
 DISCOUNT = 0.95  # of what is known, for every episode of anyone
-PRIOR = 0.5  # episodes that the mean of all agents counts for
+PRIOR = 0.5  # the most episodes that the mean of all agents counts for ...
+TINY = 1e-3  # ... and the least
 WARM_UP = 2  # episodes of each agent before the belief decides
 DRAWS = 1000  # of the belief, for the probability that an agent is best
 FLOOR = 0.05  # gradient steps for each env step that every agent has at least, so that none goes stale
@@ -185,14 +186,17 @@ def means(belief: Belief) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard error of each agent's return.
 
     m_j = (S_j + n0 M) / (W_j + n0) and s / sqrt(W_j + n0), where M is the mean over agents of S_j / W_j and s^2 half
-    the mean squared difference of successive returns of the same agent.
+    the mean squared difference of successive returns of the same agent. The prior n0 = s^2 / t^2, at most PRIOR, where t
+    is the deviation of S_j / W_j between agents: one that has not played for long may be as far from M as others are.
     """
     seen = belief.counts > 0
     own = belief.sums[seen] / belief.counts[seen]
     middle = own.mean() if seen.any() else 0.0
-    weight = belief.counts + PRIOR
     noise = math.sqrt(belief.squares / belief.pairs / 2) if belief.pairs > 0 else 0.0
-    return (belief.sums + PRIOR * middle) / weight, noise / np.sqrt(weight)
+    spread = own.std() if seen.any() else 0.0
+    prior = min(PRIOR, max((noise / spread) ** 2, TINY)) if spread > 0 else PRIOR
+    weight = belief.counts + prior
+    return (belief.sums + prior * middle) / weight, noise / np.sqrt(weight)
 
 
 def best_probabilities(rng: np.random.Generator, belief: Belief) -> np.ndarray:
