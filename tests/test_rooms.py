@@ -76,8 +76,10 @@ def test_knowledge_flows_one_way(path):
         "oht.experiments.suites",
         "oht.experiments.sweep",
         "oht.experiments.job",
+        "oht.experiments.ray_engine",
+        "oht.experiments.scores",
+        "oht.experiments.result_tables",
         "oht.experiments.figures",
-        "oht.experiments.summary",
         "oht.cli",
     ],
 )
