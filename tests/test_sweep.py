@@ -407,7 +407,7 @@ def test_a_failing_run_beside_a_good_one(tmp_path, quick, capsys):
     assert "evaluation at 40 steps" in log
 
 
-STEPS = 6_000
+STEPS = 9_000
 LEARNING = f"""\
 steps = {STEPS}
 seeds = 1

@@ -1,6 +1,7 @@
 """Figures (PNG, PDF) and tables (Markdown, LaTeX) of a suite, in the paper's layout."""
 
 import io
+import math
 import textwrap
 import zlib
 from collections.abc import Iterable, Mapping
@@ -112,13 +113,15 @@ def draw(suite: Suite, found: Results, caption: bool = False) -> Figure:
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))  # 500k, 10M
         axis.spines[["top", "right"]].set_visible(False)
         axis.tick_params(labelsize=8)
-        axis.set_xlabel("environment steps of all agents", fontsize=8)
+        axis.set_xlabel("environment steps of all agents", fontsize=9)
         handles |= {str(line.get_label()): line for line in axis.lines}
     entries = {suite.title_of(label): handles[label] for label in suite.labels if label in handles}
     entries[_line_of(suite, found)] = Line2D([], [], color=GREY, linewidth=1.5)
     if any(len(seeds) > 1 for seeds in found.curves.values()):
         entries[_band_of(suite)] = Patch(color=GREY, alpha=BAND, linewidth=0)
     width = figure.get_figwidth()
+    lines = math.ceil(len(entries) / max(1, int(width / LEGEND_WIDTH)))
+    columns = math.ceil(len(entries) / lines)  # of about equal length
     title = textwrap.fill(describe(suite, found), int(width * CAPTION_CHARACTERS)) if caption else None
     if caption:
         figure.suptitle(textwrap.fill(suite.title, int(width * TITLE_CHARACTERS)), fontsize=12, parse_math=False)
@@ -129,7 +132,7 @@ def draw(suite: Suite, found: Results, caption: bool = False) -> Figure:
         title_fontsize=9,
         fontsize=8,
         loc="outside lower center",
-        ncols=max(1, int(width / LEGEND_WIDTH)),
+        ncols=columns,
         frameon=False,
     )
     return figure
@@ -171,7 +174,7 @@ def _curves(suite: Suite, found: Results) -> Figure:
     figure, grid = _grid(len(lines), max(map(len, lines)))
     colour = colours(suite.labels)
     for panels, line in zip(grid, lines, strict=True):
-        panels[0].set_ylabel("evaluation return")
+        panels[0].set_ylabel("evaluation return", fontsize=9)
         for axis, task in zip(panels, line, strict=False):
             axis.set_title(suite.title_of(task), fontsize=10, parse_math=False)
             for label in found.labels:
@@ -206,7 +209,7 @@ def _aggregate(suite: Suite, found: Results) -> Figure:
         _draw(ratio, ticks, ratios[label], None, label, colour[label])  # a band would only blur which is best
     for axis, name in ((mean, "Mean"), (median, "Median"), (ratio, "Best ratio")):
         axis.set_title(name, fontsize=10)
-    mean.set_ylabel("normalised score")
+    mean.set_ylabel("normalised score", fontsize=9)
     ratio.set_ylim(-0.02, 1.02)
     return figure
 
