@@ -192,13 +192,14 @@ def test_another_budget_scales_how_often_runs_are_evaluated(tmp_path):
     assert every(paper.with_budget(steps=100_000)) == {1000}  # 100 evaluations, as the suite has
     assert every(paper.with_budget(seeds=1)) == {100_000}
     assert every(paper.with_budget(steps=100_000).with_settings({"eval_every": 7})) == {7}
-    unsaid = suites.load(written(tmp_path / "file.toml", SHORT))  # the default is 20,000
-    assert every(unsaid.with_budget(steps=500)) == {50}  # ten evaluations at least
+    unsaid = suites.load(written(tmp_path / "file.toml", SHORT)).with_budget(steps=500)
+    assert not any("eval_every" in s for s in unsaid.pairs.values())
+    rarely = suites.load(written(tmp_path / "file.toml", changed(SHORT, "start_steps = 200", "eval_every = 500")))
+    assert every(rarely.with_budget(steps=500)) == {50}  # ten evaluations at least
     often = suites.load(written(tmp_path / "file.toml", changed(SHORT, "start_steps = 200", "eval_every = 3")))
     assert every(often.with_budget(steps=10)) == {1}
     at_the_end = suites.load("table2")
     assert every(at_the_end.with_budget(steps=2_000)) == every(at_the_end)
-    assert config.RunSettings.eval_every == suites.EVAL_EVERY
 
 
 def test_titles(tmp_path):

@@ -33,7 +33,6 @@ ELSEWHERE = {  # settings of `oht train` that a suite gives in another way
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 NAMING = "must begin with a letter or digit and may contain only letters, digits, '_', '.', '+' and '-'"
 MAX_STEPS, MAX_SEEDS = 10**9, 10_000
-EVAL_EVERY = 20_000  # the default of `oht train`
 MIN_EVALUATIONS = 10  # of a run whose budget --steps changes
 FAMILIES = {"dm": "", "gym": " (Gym)", "robo": " (Roboschool)", "bullet": " (Bullet)"}  # in readable names of tasks
 
@@ -164,12 +163,12 @@ def _grouped(entries: Iterable[tuple[int, str, dict[str, Settings]]]) -> tuple[R
 
 
 def _scaled(values: Settings, before: int, now: int) -> Settings:
-    """The settings of a run of `now` instead of `before` steps: as many evaluations, and not fewer than ten.
+    """The settings of a run of `now` instead of `before` steps, with as many evaluations, and not fewer than ten.
 
-    A run that is evaluated only at its end stays so.
+    The default of `eval_every`, and runs that are evaluated only at their end, stay as they are.
     """
-    every = settings.number("eval_every", values.get("eval_every", EVAL_EVERY))
-    if "eval_every" in values and every >= before:
+    every = settings.number("eval_every", values.get("eval_every", before))
+    if every >= before:
         return values
     return {**values, "eval_every": max(1, min(round(every * now / before), now // MIN_EVALUATIONS))}
 
