@@ -18,8 +18,8 @@ from matplotlib.legend import Legend
 
 from oht import cli
 from oht.errors import UserError
-from oht.experiments import figures, results, suites
-from oht.experiments.results import Curve
+from oht.experiments import figures, scores, suites
+from oht.experiments.scores import Curve
 from oht.experiments.suites import Job, Row, Suite
 
 WALK, RUN, ANT = "dm/walker-walk", "dm/walker-run", "gym/ant"
@@ -40,10 +40,8 @@ def write(root: Path, task: str, label: str, seed: int, tests: Tests) -> None:
     (path / "evals.csv").write_text("\n".join(["env_steps,return_mean,return_std,wall_time", *lines, ""]))
 
 
-def drawn(root: Path, asked: Suite) -> Figure:
-    figure = figures.LAYOUTS[asked.layout](asked, results.load(root, asked))
-    assert isinstance(figure, Figure)
-    return figure
+def drawn(root: Path, asked: Suite, caption: bool = False) -> Figure:
+    return figures.draw(asked, scores.load(root, asked), caption)
 
 
 def line(axis: Axes, label: str) -> tuple[list[float], list[float]]:
@@ -72,6 +70,10 @@ def caption(figure: Figure) -> str:
     return " ".join(legend(figure).get_title().get_text().split())
 
 
+def entries(figure: Figure) -> list[str]:
+    return [text.get_text() for text in legend(figure).get_texts()]
+
+
 # Curves
 
 
@@ -88,9 +90,9 @@ def walker(tmp_path: Path) -> Path:
 def test_a_panel_for_each_task_in_the_rows_of_the_suite(walker):
     write(walker, ANT, "n1", 0, {50: 1, 100: 2})
     figure = drawn(walker, suite("curves", [WALK, RUN], [ANT]))
-    assert [axis.get_title() for axis in figure.axes] == [WALK, RUN, ANT]
+    assert [axis.get_title() for axis in figure.axes] == ["Walker walk", "Walker run", "Ant (Gym)"]
     assert places(figure) == [(2, 2, 0), (2, 2, 1), (2, 2, 2)]
-    assert all(axis.get_xlabel() == "env steps of all agents" for axis in figure.axes)
+    assert all(axis.get_xlabel() == "environment steps of all agents" for axis in figure.axes)
 
 
 def test_no_more_than_four_panels_abreast(tmp_path):
@@ -110,8 +112,9 @@ def test_mean_and_standard_deviation_over_seeds(walker):
 
 def test_one_seed_has_no_band(tmp_path):
     write(tmp_path, WALK, "n1", 0, {50: 1, 100: 2})
-    figure = drawn(tmp_path, suite("curves", [WALK], seeds=1, labels=["n1"]))
+    figure = drawn(tmp_path, suite("curves", [WALK], seeds=1, labels=["n1"]), caption=True)
     assert bands(figure.axes[0]) == []
+    assert entries(figure) == ["n1", "1 seed"]
     assert caption(figure) == "1 task; 1 seed; 1 run, the shortest 100 env steps"
 
 
@@ -123,17 +126,45 @@ def test_a_mean_ends_where_its_shortest_run_does(tmp_path):
 
 def test_the_caption_says_how_much_there_is(walker):
     asked = suite("curves", [WALK, RUN], [ANT], steps=1000, seeds=3)
-    tasks, seeds, runs = caption(drawn(walker, asked)).split("; ")
+    figure = drawn(walker, asked, caption=True)
+    assert figure.get_suptitle() == "My suite"
+    tasks, seeds, runs = caption(figure).split("; ")
     assert tasks == "2 of 3 tasks"
-    assert seeds == "mean over 2 seeds, band: one standard deviation"
+    assert seeds == "mean over 2 seeds, band: one standard deviation over seeds"
     assert runs == "8 of 18 runs, the shortest 100 of 1,000 env steps"
+
+
+def test_without_being_asked_there_is_neither_title_nor_caption(walker):
+    figure = drawn(walker, suite("curves", [WALK]))
+    assert (figure.get_suptitle(), caption(figure)) == ("", "")
+    _, notes = figures.make(suite("curves", [WALK]), walker, walker / "out")
+    assert notes[0].startswith("caption: 1 task; mean over 2 seeds, band: one standard deviation over seeds; 4 runs")
+    _, notes = figures.make(suite("curves", [WALK]), walker, walker / "out", caption=True)
+    assert notes == []
+
+
+def test_readable_names(walker):
+    titles = {"n1": "TD3, n = 1", RUN: "My run"}
+    figure = drawn(walker, suite("curves", [WALK, RUN], titles=titles))
+    assert entries(figure) == ["TD3, n = 1", "oht-nstep", "mean over 2 seeds", "one standard deviation"]
+    assert [axis.get_title() for axis in figure.axes] == ["Walker walk", "My run"]
+    statistic = ["statistic over 2 tasks", "95 % bootstrap interval"]
+    assert entries(drawn(walker, suite("aggregate", [WALK, RUN])))[2:] == statistic
+
+
+@pytest.mark.parametrize("name", suites.names())
+def test_every_label_and_task_of_the_paper_has_a_readable_name(name):
+    paper = suites.load(name)
+    shown = [paper.title_of(thing) for thing in (*paper.labels, *paper.tasks)]
+    assert len(set(shown)) == len(shown)
+    assert not [title for title in shown if title in (*paper.labels, *paper.tasks) or "/" in title or "@" in title]
 
 
 def test_the_legend_hides_no_curve(walker):
     for asked in (suite("curves", [WALK, RUN]), suite("aggregate", [WALK, RUN]), suite("curves", [WALK])):
-        figure = drawn(walker, asked)
+        figure = drawn(walker, asked, caption=True)
         figure.savefig(Path(walker / "drawn.png"))
-        assert [text.get_text() for text in legend(figure).get_texts()] == ["n1", "oht-nstep"]
+        assert entries(figure)[:2] == ["n1", "oht-nstep"]
         boxes = [legend(figure).get_window_extent(), *(axis.get_tightbbox() for axis in figure.axes)]
         assert not any(a.overlaps(b) for a, b in combinations(filter(None, boxes), 2))
         assert boxes[0].x0 >= 0
@@ -141,7 +172,7 @@ def test_the_legend_hides_no_curve(walker):
 
 
 def test_dollars_in_a_title_are_no_formula(walker):
-    figure = drawn(walker, suite("curves", [WALK], title="$\\broken$"))
+    figure = drawn(walker, suite("curves", [WALK], title="$\\broken$"), caption=True)
     figure.savefig(walker / "drawn.png")
 
 
@@ -169,7 +200,7 @@ def three_tasks(tmp_path: Path) -> Path:
 
 def test_mean_median_and_best_ratio_of_normalised_scores(three_tasks):
     mean, median, ratio = drawn(three_tasks, suite("aggregate", [WALK, RUN, ANT])).axes
-    assert [axis.get_title() for axis in (mean, median, ratio)] == ["mean", "median", "best ratio"]
+    assert [axis.get_title() for axis in (mean, median, ratio)] == ["Mean", "Median", "Best ratio"]
     assert line(mean, "n1")[1] == pytest.approx([0.3, 0.5])
     assert line(mean, "oht-nstep")[1] == pytest.approx([0.3, 1.9 / 3])
     assert line(median, "n1")[1] == pytest.approx([0.2, 0.6])
@@ -196,17 +227,17 @@ def test_methods_are_compared_on_the_tasks_that_all_have(three_tasks):
     asked = suite("aggregate", [WALK, RUN, ANT, "gym/walker2d"], labels=["n1", "oht-nstep", "n5"])
     out = three_tasks / "out"
     _, notes = figures.make(asked, three_tasks, out)
-    assert notes[-1] == "left out, because a method has no tested run there: gym/walker2d."
-    assert any(note.startswith("n5: 8 runs without a test yet") for note in notes)
-    found = figures._on_common_tasks(results.load(three_tasks, asked))
-    assert found.tasks == (WALK, RUN, ANT)
-    assert found.labels == ("n1", "oht-nstep")
+    assert notes[-1] == "left out, because a method has no evaluated run there: gym/walker2d."
+    assert any(note.startswith("n5: 8 runs without an evaluation yet") for note in notes)
+    found = figures.on_common_tasks(scores.load(three_tasks, asked))
+    assert found.tasks == [WALK, RUN, ANT]
+    assert found.labels == ["n1", "oht-nstep"]
 
 
 def test_nothing_in_common(tmp_path):
     write(tmp_path, WALK, "n1", 0, {100: 1})
     write(tmp_path, RUN, "oht-nstep", 0, {100: 1})
-    with pytest.raises(UserError, match="no task has a tested run of each of n1, oht-nstep"):
+    with pytest.raises(UserError, match="no task has an evaluated run of each of n1, oht-nstep"):
         figures.make(suite("aggregate", [WALK, RUN]), tmp_path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -216,10 +247,10 @@ def test_a_run_too_short_to_compare_with(tmp_path):
     write(tmp_path, WALK, "n1", 1, {50: 1, 100: 2})
     write(tmp_path, WALK, "oht-nstep", 0, {50: 1, 100: 2})
     asked = suite("aggregate", [WALK])
-    with pytest.raises(UserError, match="ends at 10 env steps, where others have no test yet"):
+    with pytest.raises(UserError, match="ends at 10 env steps, where others have no evaluation yet"):
         figures.make(asked, tmp_path, tmp_path / "out")
     _, notes = figures.make(asked, tmp_path, tmp_path / "out", at=90)
-    assert notes[-1] == "n1: 1 run left out, having no test near 90 steps: dm/walker-walk (s0)."
+    assert notes[-1] == "n1: 1 run left out, having no evaluation near 90 steps: dm/walker-walk (s0)."
 
 
 # Ticks and colours
@@ -232,7 +263,7 @@ def curve(*steps: int) -> Curve:
 def test_ticks_lie_where_all_runs_are():
     assert figures.shared_ticks([curve(10, 20, 30, 40), curve(12, 24, 36)]).tolist() == [12, 24, 36]
     assert figures.shared_ticks([curve(10), curve(11, 21)]).tolist() == [10]
-    assert len(figures.shared_ticks([curve(*range(1, 5001))])) == figures.MOST_TICKS
+    assert len(figures.shared_ticks([curve(*range(1, 5001))])) == figures.MAX_TICKS
 
 
 @pytest.mark.parametrize("name", suites.names())
@@ -266,11 +297,13 @@ def test_the_same_runs_give_the_same_files(walker):
     asked, out = suite("curves", [WALK]), walker / "out"
     files, notes = figures.make(asked, walker, out)
     assert files == [out / "mine.png", out / "mine.pdf"]
-    assert notes == ()
+    assert len(notes) == 1  # the caption
     before = [file.read_bytes() for file in files]
     assert before[0].startswith(b"\x89PNG")
     assert before[1].startswith(b"%PDF")
     assert b"CreationDate" not in before[1]
+    assert b"/FontFile2" in before[1]  # TrueType, embedded
+    assert b"/Type3" not in before[1]
     figures.make(asked, walker, out)
     assert [file.read_bytes() for file in files] == before
     assert sorted(out.iterdir()) == sorted(files)
@@ -280,12 +313,12 @@ def test_a_table_at_a_step_leaves_out_what_is_not_that_far(walker):
     write(walker, WALK, "n1", 2, {50: 1000})
     asked, out = suite("table", [WALK], seeds=3), walker / "out"
     _, notes = figures.make(asked, walker, out)
-    assert "| dm/walker-walk | ours | 50 | 347 ± 566 | 100 ± 0 |" in (out / "mine.md").read_text()
+    assert "| Walker walk | ours | 50 | 347 ± 566 | 100 ± 0 |" in (out / "mine.md").read_text()
     files, notes = figures.make(asked, walker, out, at=100)
     text = (out / "mine.md").read_text()
     assert files == [out / "mine.md", out / "mine.tex"]
-    assert "| dm/walker-walk | ours | 100 | 40 ± 14 | 200 ± 0 |" in text
-    assert "n1: 1 run left out, having no test near 100 steps: dm/walker-walk (s2)." in notes
+    assert "| Walker walk | ours | 100 | 40 ± 14 | 200 ± 0 |" in text
+    assert "n1: 1 run left out, having no evaluation near 100 steps: dm/walker-walk (s2)." in notes
     assert all(f"- {note}" in text for note in notes)
 
 
@@ -294,7 +327,7 @@ def test_a_table_says_which_run_has_no_test_there(tmp_path):
     write(tmp_path, RUN, "oht-nstep", 0, {110: 3.0})  # its first iteration ended beyond the others' last
     figures.make(suite("table", [RUN], seeds=1), tmp_path, tmp_path / "out")
     told = (tmp_path / "out" / "mine.md").read_text()
-    assert "oht-nstep: 1 run left out, having no test near 40 steps: dm/walker-run (s0)." in told
+    assert "oht-nstep: 1 run left out, having no evaluation near 40 steps: dm/walker-run (s0)." in told
 
 
 @pytest.mark.parametrize("name", suites.names())
@@ -308,7 +341,7 @@ def test_every_suite_of_the_paper_from_its_runs(name, tmp_path, capsys):
     kinds = ("md", "tex") if name.startswith("table") else ("png", "pdf")
     assert out.split() == [str(tmp_path / "figures" / f"{name}.{kind}") for kind in kinds]
     assert all(Path(file).stat().st_size > 500 for file in out.split())
-    assert re.search(r"^oht: \S+: \d+ runs without a test yet: ", err, re.MULTILINE)
+    assert re.search(r"^oht: \S+: \d+ runs without an evaluation yet: ", err, re.MULTILINE)
 
 
 def refused(capsys, *words: str) -> str:
@@ -324,8 +357,8 @@ def test_mistakes_are_one_sentence(tmp_path, capsys):
     root = str(tmp_path)
     assert "did you mean 'figure" in refused(capsys, "figrue2", root)
     assert "is not a folder" in refused(capsys, "figure2", str(tmp_path / "nowhere"))
-    assert "no tested runs of the suite figure1" in refused(capsys, "figure1", root)
-    assert "no run has a test near 5,000 steps" in refused(capsys, "figure2", root, "--at", "5e3")
+    assert "no evaluated runs of the suite figure1" in refused(capsys, "figure1", root)
+    assert "no run has an evaluation near 5,000 steps" in refused(capsys, "figure2", root, "--at", "5e3")
     assert "at is 'soon'" in refused(capsys, "figure2", root, "--at", "soon")
     (tmp_path / "file").touch()
     assert "cannot be written" in refused(capsys, "figure2", root, "--out", str(tmp_path / "file"))
@@ -345,7 +378,7 @@ def test_the_folder_of_the_sweep_is_found(tmp_path, monkeypatch, capsys):
     write(Path("runs/table2"), WALK, "random", 0, {1000: 25})
     assert cli.main(["figures", "table2", "--out", "here"]) == 0
     assert capsys.readouterr().out.split() == ["here/table2.md", "here/table2.tex"]
-    assert "| dm/walker-walk | random | 25.0 | 0 | 1000 | 0.025 |" in Path("here/table2.md").read_text()
+    assert "| Walker walk | uniformly random | 25.0 | 0 | 1000 | 0.025 |" in Path("here/table2.md").read_text()
 
 
 def test_drawing_needs_no_jax():

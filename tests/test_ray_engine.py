@@ -18,7 +18,7 @@ import environments
 from oht import runs
 from oht.envs.ray_pool import init
 from oht.errors import UserError
-from oht.experiments import ray as engine
+from oht.experiments import ray_engine as engine
 from oht.experiments.job import finished, saved_steps, work
 from oht.experiments.suites import Job
 
@@ -165,7 +165,7 @@ def test_a_sweep_joins_the_cluster_at_an_address(tmp_path: Path):
     [
         ({"cpus": 99}, "no node of the Ray cluster has 99 CPUs and 0 GPUs"),
         ({"gpus": 0.5}, "no node of the Ray cluster has 1 CPUs and 0.5 GPUs"),
-        ({"gpus": 1.5}, "a part of one or a whole number"),
+        ({"gpus": 1.5}, "a fraction of one or a whole number"),
         ({"cpus": 0.5}, "a whole number"),
         ({"cpus": 0}, "from 1 to 1000"),
     ],

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from oht.experiments import paper, suites, tables
+from oht.experiments import result_tables as tables
+from oht.experiments import suites
+from oht.experiments.result_tables import Score, Table
 from oht.experiments.suites import Row, Suite
-from oht.experiments.tables import Score, Table
 
 
 def suite(tasks: tuple[str, ...], labels: tuple[str, ...], **changes: Any) -> Suite:
@@ -105,8 +106,9 @@ def test_latex():
 
 def test_the_papers_numbers_are_those_of_the_suite():
     ours = suites.load("table1")
-    assert list(paper.TABLE1) == ours.tasks
-    assert all(list(row) == ours.labels for row in paper.TABLE1.values())
+    assert list(tables.PAPER["scores"]) == ours.tasks
+    assert all(list(row) == ours.labels for row in tables.PAPER["scores"].values())
+    assert tables.PAPER["scores"]["gym/ant"]["td3"] == [3968, 801]
 
 
 def test_our_scores_stand_above_the_papers_with_the_steps_of_both():
@@ -116,22 +118,22 @@ def test_our_scores_stand_above_the_papers_with_the_steps_of_both():
         ("Pendulum-v1", "td3"): seeds(-1.5, -2.0, -2.5),
         ("Pendulum-v1", "mine"): seeds(-9, -9.5, -10),
     }
-    asked = suite(("dm/walker-run", "Pendulum-v1", "gym/ant"), ("td3", "sac", "mine"))
+    asked = suite(("dm/walker-run", "Pendulum-v1", "gym/ant"), ("td3", "sac", "mine"), titles={"mine": "My method"})
     table = tables.comparison(asked, scores, steps=500, notes=["sac: 3 runs are missing."])
     assert table.markdown() == (
         "# My 50 % & more\n"
         "\n"
-        "| task | whose | env steps | td3 | sac | mine |\n"
+        "| task | whose | env steps | td3 | sac | My method |\n"
         "| --- | --- | ---: | ---: | ---: | ---: |\n"
-        "| dm/walker-run | ours | 500 | **200 ± 100** | **20 ± 1** |  |\n"
+        "| Walker run | ours | 500 | **200 ± 100** | **20 ± 1** |  |\n"
         "|  | paper | 10,000,000 | 274 ± 200 | 23 ± 1 |  |\n"
         "| Pendulum-v1 | ours | 500 | **-2.00 ± 0.50** |  | -9.50 ± 0.50 |\n"
         "\n"
-        "- Ours: mean ± standard deviation over 3 seeds of the test nearest to 500 env steps.\n"
+        "- Ours: mean ± standard deviation over 3 seeds of the evaluation nearest to 500 env steps.\n"
         "- The suite asks for 1,000 env steps and 3 seeds.\n"
-        "- Bold, ours only: the best mean of a task and every method that Welch's t-test (two-sided, 5%) does not tell"
-        " from it.\n"
-        "- Paper: its Table 1, as printed, which names neither steps nor seeds; 10,000,000 env steps (and three seeds)"
+        "- Bold, ours only: the best mean of a task and every method that does not differ from it by Welch's t-test"
+        " (two-sided, 5%).\n"
+        "- Paper: its Table 1, as printed, which gives neither steps nor seeds; 10,000,000 env steps (and three seeds)"
         " are those of its Figure 2.\n"
         "- sac: 3 runs are missing.\n"
     )
@@ -143,7 +145,7 @@ def test_with_fewer_than_three_seeds_nothing_is_bold_and_that_is_said():
     assert [str(cell) for cell in table.rows[0]] == ["A-v1", "ours", "500", "1000", "15 ± 7"]
     assert not any(isinstance(cell, Score) and cell.bold for row in table.rows for cell in row)
     assert "Nothing is bold where a method has fewer than 3 seeds: A-v1." in table.notes
-    assert "over 1 to 3 seeds" in table.notes[0]
+    assert "over 1-3 seeds" in table.notes[0]
     assert not any("Paper" in note for note in table.notes)
 
 
@@ -168,12 +170,12 @@ def test_what_we_measured_beside_low_and_high():
         "\n"
         "| task | policy | measured | low | high | normalised |\n"
         "| --- | --- | ---: | ---: | ---: | ---: |\n"
-        "| gym/ant | random | 2945.0 ± 4242.6 | -55 | 6000 | 0.495 |\n"
-        "| gym/walker2d@delay5 | random | 2.0 | 2 | 5000 | 0.000 |\n"
+        "| Ant (Gym) | random | 2945.0 ± 4242.6 | -55 | 6000 | 0.495 |\n"
+        "| Walker2d (Gym), delayed | random | 2.0 | 2 | 5000 | 0.000 |\n"
         "| Pendulum-v1 | random | -1250.0 ± 70.7 |  |  |  |\n"
         "\n"
-        "- Measured: mean ± standard deviation over 1 to 2 seeds; each seed is the mean of its test episodes.\n"
-        "- Low and high: Table 2 of the paper, which lacks gym/walker2d: there they are ours.\n"
+        "- Measured: mean ± standard deviation over 1-2 seeds; each seed is the mean of its episodes.\n"
+        "- Low and high: Table 2 of the paper, which lacks Walker2d (Gym): there they are ours.\n"
         "- Normalised: (measured - low) / (high - low); 0 is the low score.\n"
         "- random: a run is missing.\n"
     )

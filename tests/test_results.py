@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from oht.errors import UserError
-from oht.experiments import results, suites
-from oht.experiments.results import Curve
+from oht.experiments import scores, suites
+from oht.experiments.scores import Curve
 from oht.experiments.suites import Job, Row, Suite
 
 TASKS, LABELS = ("dm/walker-run", "gym/ant@delay5"), ("n1", "oht-nstep")
@@ -28,19 +28,19 @@ def write(root: Path, task: str, label: str, seed: int, tests: Mapping[int, floa
 
 @pytest.fixture
 def sweep(tmp_path):
-    """Two tasks, two methods, two seeds, three tests each, made a little after 1000, 2000 and 3000 steps."""
+    """Two tasks, two methods, two seeds, three evaluations each, made a little after 1000, 2000 and 3000 steps."""
     suites.save(SUITE, tmp_path / "suite.toml")
     for job in SUITE.jobs():
-        late = 200 if job.label == "oht-nstep" else 10
+        late = 50 if job.label == "oht-nstep" else 10
         write(tmp_path, job.task, job.label, job.seed, {1000 * k + late: 10 * k + job.seed for k in (1, 2, 3)})
     return tmp_path
 
 
 def test_all_runs_are_read(sweep):
-    found = results.load(sweep)
-    assert (found.tasks, found.labels, found.steps, found.notes) == (TASKS, LABELS, 3000, ())
+    found = scores.load(sweep)
+    assert (found.tasks, found.labels, found.steps, found.notes) == ([*TASKS], [*LABELS], 3000, ())
     curve = found.curves["gym/ant@delay5", "oht-nstep"][1]
-    assert curve.env_steps.tolist() == [1200, 2200, 3200]
+    assert curve.env_steps.tolist() == [1050, 2050, 3050]
     assert curve.return_mean.tolist() == [11, 21, 31]
     assert found.reached == 3000
 
@@ -49,102 +49,131 @@ def test_the_nearest_test_counts():
     curve = Curve(np.array([1010, 2200, 3000]), np.array([1.0, 2.0, 3.0]))
     ticks = [0, 505, 506, 1000, 1605, 1606, 2600, 2601, 3000, 3001]
     expected = [np.nan, np.nan, 1, 1, 1, 2, 2, 3, 3, np.nan]
-    np.testing.assert_array_equal(results.on_grid(curve, ticks), expected)
+    np.testing.assert_array_equal(scores.on_grid(curve, ticks), expected)
 
 
 def test_a_single_test_counts_from_half_way_to_it():
     curve = Curve(np.array([400]), np.array([7.0]))
-    np.testing.assert_array_equal(results.on_grid(curve, [200, 201, 400, 401]), [np.nan, 7, 7, np.nan])
+    np.testing.assert_array_equal(scores.on_grid(curve, [200, 201, 400, 401]), [np.nan, 7, 7, np.nan])
 
 
 def test_scores_are_taken_at_the_budget_although_runs_overshoot_it(sweep):
-    for pair, returns in results.table(results.load(sweep)).items():
+    for pair, returns in scores.returns_at(scores.load(sweep), at=3000).items():
         assert returns.tolist() == [30, 31], pair
-    for pair, returns in results.table(results.load(sweep), at=2000).items():
+    for pair, returns in scores.returns_at(scores.load(sweep), at=2000).items():
         assert returns.tolist() == [20, 21], pair
 
 
 def test_a_shorter_run_holds_all_back_unless_the_steps_are_given(sweep):
     shutil.rmtree(sweep / "dm-walker-run" / "n1" / "s1")
     write(sweep, "dm/walker-run", "n1", 1, {1010: 11, 2010: 21})
-    found = results.load(sweep)
+    found = scores.load(sweep)
     assert found.notes == ("n1: 1 run not yet at 3,000 steps: dm/walker-run (s1 at 2,010).",)
     assert found.reached == 2010
-    assert all(returns.tolist() == [20, 21] for returns in results.table(found).values())
-    assert results.left_out(found, found.reached) == []
-    at_end = results.table(found, at=3000)
+    assert all(returns.tolist() == [20, 21] for returns in scores.returns_at(found, found.reached).values())
+    assert scores.left_out(found, found.reached) == []
+    at_end = scores.returns_at(found, at=3000)
     assert at_end["dm/walker-run", "n1"].tolist() == [30]
     assert at_end["dm/walker-run", "oht-nstep"].tolist() == [30, 31]
-    (note,) = results.left_out(found, 3000)
-    assert note == "n1: 1 run left out, having no test near 3,000 steps: dm/walker-run (s1)."
+    (note,) = scores.left_out(found, 3000)
+    assert note == "n1: 1 run left out, having no evaluation near 3,000 steps: dm/walker-run (s1)."
 
 
 def test_missing_runs_are_told_and_the_rest_is_used(sweep):
     shutil.rmtree(sweep / "dm-walker-run" / "n1")
     (sweep / "gym-ant@delay5" / "n1" / "s0" / "evals.csv").write_text("")  # begun, but not tested yet
-    found = results.load(sweep)
-    assert found.notes == ("n1: 3 runs without a test yet: dm/walker-run (s0, s1), gym/ant@delay5 (s0).",)
+    found = scores.load(sweep)
+    assert found.notes == ("n1: 3 runs without an evaluation yet: dm/walker-run (s0, s1), gym/ant@delay5 (s0).",)
     assert ("dm/walker-run", "n1") not in found.curves
     assert list(found.curves["gym/ant@delay5", "n1"]) == [1]
-    assert found.labels == LABELS  # in the suite's order still
+    assert found.labels == [*LABELS]  # in the suite's order still
 
 
 def test_a_note_stays_short(sweep):
     tasks = [f"t{i}-v0" for i in range(9)]
     many = Suite("many", "", "curves", 3000, 2, (*SUITE.rows, Row(tuple(tasks), {"n1": {}})))
     suites.save(many, sweep / "suite.toml")
-    (note,) = results.load(sweep).notes
-    assert note.startswith("n1: 18 runs without a test yet: t0-v0 (s0, s1), ")
+    (note,) = scores.load(sweep).notes
+    assert note.startswith("n1: 18 runs without an evaluation yet: t0-v0 (s0, s1), ")
     assert note.endswith("t3-v0 (s0, s1), and 5 more tasks.")
 
 
 def test_more_seeds_than_planned_are_used(sweep):
     write(sweep, "dm/walker-run", "n1", 7, {3010: 5})
-    assert list(results.load(sweep).curves["dm/walker-run", "n1"]) == [0, 1, 7]
+    assert list(scores.load(sweep).curves["dm/walker-run", "n1"]) == [0, 1, 7]
 
 
 def test_a_suite_narrows_what_is_read_but_the_sweep_tells_the_budget(sweep):
     paper = Suite("paper", "", "curves", 10**7, 9, (Row(TASKS[:1], {"oht-nstep": {}}),))
-    found = results.load(sweep, paper)
+    found = scores.load(sweep, paper)
     assert (list(found.curves), found.steps, found.notes) == ([("dm/walker-run", "oht-nstep")], 3000, ())
 
 
-def test_without_a_suite_the_runs_tell_their_tasks(sweep):
+def test_what_a_sweep_was_not_asked_for_is_not_missing(sweep):
+    """As after `oht sweep --tasks ... --methods ...`: the suite of the folder has no more."""
+    shutil.rmtree(sweep / "gym-ant@delay5")
+    suites.save(SUITE.narrowed(tasks=["dm/walker-run"], methods=["n1"]), sweep / "suite.toml")
+    for suite in (None, SUITE):
+        found = scores.load(sweep, suite)
+        assert (list(found.curves), found.planned, found.notes) == ([(TASKS[0], "n1")], [(TASKS[0], "n1")], ())
+
+
+def test_the_last_evaluation_within_the_budget_counts(sweep):
+    """An iteration of a third of the budget: the run trains on to 3900 steps, which no other method had."""
+    shutil.rmtree(sweep / "dm-walker-run" / "n1" / "s1")
+    write(sweep, "dm/walker-run", "n1", 1, {1300: 1, 2600: 2, 3900: 3})
+    found = scores.load(sweep)
+    (note,) = found.notes
+    assert note == (
+        "n1: 1 run beyond 3,000 steps, where the last evaluation within the budget counts: dm/walker-run (s1 at 3,900)."
+    )
+    assert found.reached == 3000
+    assert found.curves["dm/walker-run", "n1"][1].env_steps.tolist() == [1300, 2600]
+    assert scores.returns_at(found, 3000)["dm/walker-run", "n1"].tolist() == [30, 2]
+
+
+def test_a_run_that_was_only_evaluated_beyond_the_budget_keeps_that(sweep):
+    shutil.rmtree(sweep / "dm-walker-run" / "n1" / "s1")
+    write(sweep, "dm/walker-run", "n1", 1, {3900: 3})
+    assert scores.returns_at(scores.load(sweep), 3000)["dm/walker-run", "n1"].tolist() == [30, 3]
+
+
+def test_without_a_suite_nobody_knows_what_should_be_there(sweep):
     (sweep / "suite.toml").unlink()
-    found = results.load(sweep)
-    assert (found.tasks, found.labels) == (TASKS, LABELS)
-    assert (found.steps, found.reached) == (None, 3010)
+    with pytest.raises(UserError, match=r"no suite\.toml or no evaluated runs; `oht sweep` writes both"):
+        scores.load(sweep)
+    assert scores.load(sweep, SUITE).notes == ()
 
 
 def test_a_half_written_row_does_not_count(sweep):
     with (sweep / "dm-walker-run" / "n1" / "s0" / "evals.csv").open("a") as file:
         file.write("4010,99")
-    assert results.load(sweep).curves["dm/walker-run", "n1"][0].return_mean[-1] == 30
+    assert scores.load(sweep).curves["dm/walker-run", "n1"][0].return_mean[-1] == 30
 
 
 @pytest.mark.parametrize("text", ["env_steps,return_mean\n10,x", "env_steps\n10", "env_steps,return_mean\n10,nan"])
 def test_a_damaged_table_is_refused_by_its_name(sweep, text):
     (sweep / "dm-walker-run" / "n1" / "s0" / "evals.csv").write_text(text + "\n")
     with pytest.raises(UserError, match=r"dm-walker-run/n1/s0/evals\.csv"):
-        results.load(sweep)
+        scores.load(sweep)
 
 
 def test_folders_without_results_are_refused(sweep, tmp_path):
     with pytest.raises(UserError, match="is not a folder"):
-        results.load(tmp_path / "nowhere")
+        scores.load(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="no tested runs; `oht sweep` writes them"):
-        results.load(tmp_path / "empty")
+    with pytest.raises(UserError, match="no evaluated runs; `oht sweep` writes both"):
+        scores.load(tmp_path / "empty")
     run = sweep / "dm-walker-run" / "n1" / "s0"
     (run / "run.json").write_text("{}")
     with pytest.raises(UserError, match="is a single run"):
-        results.load(run)
+        scores.load(run)
     other = Suite("other", "", "curves", 10, 1, (Row(("dm/walker-walk",), {"n1": {}}),))
-    with pytest.raises(UserError, match="no tested runs of the suite other"):
-        results.load(sweep, other)
+    with pytest.raises(UserError, match="no evaluated runs of the suite other"):
+        scores.load(sweep, other)
 
 
 @pytest.mark.parametrize("at", [400, 10**6])
 def test_a_step_that_no_run_has_is_refused(sweep, at):
-    with pytest.raises(UserError, match=f"near {at:,} steps; tests go from 1,010 to 3,200"):
-        results.table(results.load(sweep), at=at)
+    with pytest.raises(UserError, match=f"near {at:,} steps; evaluations go from 1,010 to 3,050"):
+        scores.returns_at(scores.load(sweep), at=at)

@@ -15,8 +15,8 @@ from rich.console import Console
 
 from oht.cli import main
 from oht.errors import UserError
-from oht.experiments import scores, suites, summary
-from oht.experiments.results import Curve, Results
+from oht.experiments import result_tables, scores, suites
+from oht.experiments.scores import Curve, Results
 from oht.experiments.suites import Job, Row, Suite
 
 RLIABLE = json.loads((Path(__file__).parent / "data" / "rliable.json").read_text())
@@ -244,7 +244,7 @@ def test_all_tables_are_printed(sweep, capsys):
         "dm/walker-run 3 300 ± 100 500 ± 100",
         "gym/ant@delay5 3 2972 ± 0 1762 ± 606",
     ]
-    assert text.endswith("of the test nearest to that step.\n\n")  # nothing to complain of
+    assert text.endswith("of the evaluation nearest to that step.\n\n")  # nothing to complain of
 
 
 def test_scores_at_another_step(sweep, capsys):
@@ -255,9 +255,10 @@ def test_scores_at_another_step(sweep, capsys):
 def test_few_seeds_and_missing_runs_are_said(sweep, capsys):
     (sweep / "dm-walker-run" / "td3" / "s2" / "evals.csv").unlink()
     text = " ".join(printed(capsys, str(sweep)).split())
-    assert "td3: 1 run without a test yet: dm/walker-run (s2)." in text
+    assert "td3: 1 run without an evaluation yet: dm/walker-run (s2)." in text
     assert "Fewer than three seeds in 1 of 4 pairs of task and method (td3)" in text
     assert "dm/walker-run 2-3 250 ± 71 500 ± 100" in text
+    assert "P(X > Y) 95 % interval td3 oht-lr - too few seeds" in text
 
 
 def test_a_single_seed_has_no_interval_and_no_deviation(sweep, capsys):
@@ -266,7 +267,7 @@ def test_a_single_seed_has_no_interval_and_no_deviation(sweep, capsys):
             path.unlink()
     text = printed(capsys, str(sweep))
     assert lines(text, "Normalised")[1] == "td3 1 0.350 0.350 0.500 0.350 -"
-    assert lines(text, "Probability")[1] == "td3 oht-lr 0.50 -"
+    assert lines(text, "Probability")[1] == "td3 oht-lr - too few seeds"
     assert lines(text, "Returns")[1] == "dm/walker-run 1 200 400"
     assert "Fewer than three seeds in 4 of 4" in text
 
@@ -276,7 +277,7 @@ def test_runs_left_out_by_the_given_step_are_said(sweep, capsys):
     assert "All are compared at 800 steps" in printed(capsys, str(sweep))
     text = " ".join(printed(capsys, str(sweep), "--at", "1000").split())
     assert "All are compared" not in text
-    assert "td3: 1 run left out, having no test near 1,000 steps: dm/walker-run (s0)." in text
+    assert "td3: 1 run left out, having no evaluation near 1,000 steps: dm/walker-run (s0)." in text
     assert "dm/walker-run 2-3 350 ± 71 500 ± 100" in text
 
 
@@ -302,7 +303,7 @@ def test_tasks_without_low_and_high_scores(tmp_path, capsys):
     for label, values in {"a": (1, 2, 3), "b": (0, 1, 5)}.items():
         for seed, value in enumerate(values):
             write(tmp_path, "Pendulum-v1", label, seed, value)
-            (tmp_path / "Pendulum-v1" / label / f"s{seed}" / "config.toml").write_text('task = "Pendulum-v1"')
+    suites.save(Suite("p", "", "curves", 1000, 3, (Row(("Pendulum-v1",), {"a": {}, "b": {}}),)), tmp_path / suites.FILE)
     text = printed(capsys, str(tmp_path))
     assert text.startswith("Probability of improvement\n")
     assert lines(text, "Probability")[1].startswith("a b 0.61 [")  # (1.5 + 2 + 2) / 9
@@ -325,6 +326,14 @@ def test_every_number_is_in_the_csv_file(sweep, tmp_path, capsys):
     assert found["improvement", "td3", "", ""]["versus"] == "oht-lr"
 
 
+def test_a_probability_of_too_few_seeds_is_not_in_the_csv_file(sweep, tmp_path, capsys):
+    (sweep / "dm-walker-run" / "td3" / "s2" / "evals.csv").unlink()
+    printed(capsys, str(sweep), "--csv", str(tmp_path / "scores.csv"))
+    text = (tmp_path / "scores.csv").read_text()
+    assert "improvement" not in text
+    assert "nan" not in text
+
+
 def test_the_tables_as_markdown(sweep, tmp_path, capsys):
     (sweep / "dm-walker-run" / "td3" / "s2" / "evals.csv").unlink()
     printed(capsys, str(sweep), "--markdown", str(tmp_path / "scores.md"))
@@ -337,7 +346,7 @@ def test_the_tables_as_markdown(sweep, tmp_path, capsys):
         "# Notes",
     ]
     assert "| dm/walker-run | 2-3 | 250 ± 71 | 500 ± 100 |" in text
-    assert "- td3: 1 run without a test yet: dm/walker-run (s2)." in text
+    assert "- td3: 1 run without an evaluation yet: dm/walker-run (s2)." in text
 
 
 @pytest.mark.parametrize("width", [20, 60, 80, 200])
@@ -346,9 +355,9 @@ def test_tables_fit_the_terminal_and_are_never_cut(width):
     tests = Curve(np.array([10]), np.array([123456.0]))
     tasks = ("bullet/half-cheetah@delay5", "gym/ant")
     curves = {(task, label): dict.fromkeys(range(3), tests) for task in tasks for label in labels}
-    told = summary.summarise(Results(curves, 10, tasks, tuple(labels)))
+    summary = scores.summarise(Results(curves, 10, list(curves)))
     console = Console(file=io.StringIO(), width=width)
-    summary.show(told, console)
+    result_tables.show(summary, console)
     text = console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
     assert max(map(len, text.splitlines())) <= max(width, len("bullet/half-cheetah@delay5  seeds  123456 ± 0"))
     returns = text.split("Returns at ")[1]
@@ -362,7 +371,7 @@ def test_tables_fit_the_terminal_and_are_never_cut(width):
     [
         (["nowhere"], "nowhere is not a folder"),
         (["{}", "--at", "soon"], "at is 'soon', but must be a whole number"),
-        (["{}", "--at", "-5"], "no run has a test near -5 steps"),
+        (["{}", "--at", "-5"], "no run has an evaluation near -5 steps"),
         (["{}", "--csv", "{}"], "is a folder; name a file in it"),
         (["{}", "--csv", "{}/none/x.csv"], "cannot be written"),
     ],

@@ -180,8 +180,42 @@ def test_other_budgets_and_settings(tmp_path):
     with pytest.raises(UserError, match="seeds is 0"):
         suite.with_budget(seeds=0)
     assert {s["n_step"] for s in suite.with_settings({"n-step": 3}).pairs.values()} == {3}
-    with pytest.raises(UserError, match="seed is no setting of a method: `seeds` says"):
+    with pytest.raises(UserError, match="seed is no setting of a method: `seeds` is"):
         suite.with_settings({"seed": "3"})
+
+
+def test_another_budget_scales_how_often_runs_are_evaluated(tmp_path):
+    def every(suite: Suite) -> set[int]:
+        return {s["eval_every"] for s in suite.pairs.values()}
+
+    paper = suites.load("figure3")
+    assert every(paper.with_budget(steps=100_000)) == {1000}  # 100 evaluations, as the suite has
+    assert every(paper.with_budget(seeds=1)) == {100_000}
+    assert every(paper.with_budget(steps=100_000).with_settings({"eval_every": 7})) == {7}
+    unsaid = suites.load(written(tmp_path / "file.toml", SHORT)).with_budget(steps=500)
+    assert not any("eval_every" in s for s in unsaid.pairs.values())
+    rarely = suites.load(written(tmp_path / "file.toml", changed(SHORT, "start_steps = 200", "eval_every = 500")))
+    assert every(rarely.with_budget(steps=500)) == {50}  # ten evaluations at least
+    often = suites.load(written(tmp_path / "file.toml", changed(SHORT, "start_steps = 200", "eval_every = 3")))
+    assert every(often.with_budget(steps=10)) == {1}
+    at_the_end = suites.load("table2")
+    assert every(at_the_end.with_budget(steps=2_000)) == every(at_the_end)
+
+
+def test_titles(tmp_path):
+    titled = SHORT + '\n[titles]\nn1 = "TD3, n = 1"\n"Pendulum-v1" = "Pendulum"\n'
+    suite = suites.load(written(tmp_path / "file.toml", titled))
+    names = ["n1", "tuned", "Pendulum-v1", "dm/walker-run@delay5", "robo/half-cheetah@delay3", "my:Env@delay5"]
+    assert [suite.title_of(name) for name in names] == [
+        "TD3, n = 1",
+        "tuned",
+        "Pendulum",
+        "Walker run, delayed",
+        "Half cheetah (Roboschool), delay 3",
+        "my:Env, delayed",
+    ]
+    suites.save(suite, tmp_path / "again.toml")
+    assert suites.load(tmp_path / "again.toml") == suite
 
 
 # Mistakes
@@ -211,11 +245,16 @@ MISTAKES = {
     "tasks at two places": (changed(ROWS, "steps", 'tasks = ["Pendulum-v1"]\nsteps'), 4, "not both"),
     "rows": ("steps = 3\nrows = 3\n", 2, "must be tables"),
     "folder": (changed(SHORT, '"Pendulum-v1"', '"dm-walker:run@delay5"'), 2, "would share a folder"),
-    "other settings": (changed(ROWS, '"dm/walker-walk"', '"Pendulum-v1"'), 22, "has other settings of n2 in a row"),
+    "other settings": (
+        changed(ROWS, '"dm/walker-walk"', '"Pendulum-v1"'),
+        22,
+        "has other settings of n2 in an earlier row",
+    ),
     "label": (changed(SHORT, "methods.n1", 'methods."a/b"'), 7, "the label 'a/b' must begin"),
     "method": (changed(SHORT, "[methods.n1]", "[methods]\nn1 = 3\n[methods.n2]"), 8, "must be a table of settings"),
     "no method": ('steps = 3\ntasks = ["Pendulum-v1"]\n[methods]\n', 3, "there is no method"),
     "elsewhere": (changed(SHORT, "n_step = 1", "n_step = 1\nseed = 3"), 9, "seed is no setting of a method"),
+    "titles": (changed(SHORT, "[settings]", "[titles]\nn1 = 3\n[settings]"), 4, "titles must be a table of texts"),
     "a date": (changed(SHORT, "n_step = 1", "n_step = 1979-05-27"), 8, "must be a text, a number"),
 }
 REFUSED_RUNS = {
@@ -262,7 +301,7 @@ def test_mistakes_without_a_line(tmp_path):
     with pytest.raises(UserError, match=f"{path}: there is no budget"):
         suites.load(path)
     path.write_bytes(b"\xff")
-    with pytest.raises(UserError, match="not a text in UTF-8"):
+    with pytest.raises(UserError, match="not UTF-8 text"):
         suites.load(path)
 
 

@@ -18,12 +18,10 @@ from rich.console import Console
 
 from oht import cli, runs
 from oht.errors import UserError
-from oht.experiments import engines, job, suites
-from oht.experiments.engines import Ended, Local
-from oht.experiments.job import Job, finished, last_row, saved_steps, work
-from oht.experiments.overview import duration
-from oht.experiments.suites import Row, Suite
-from oht.experiments.sweep import joined, plan, sweep
+from oht.experiments import job, suites
+from oht.experiments.job import Ended, Engine, Local, finished, last_row, saved_steps, shares, work
+from oht.experiments.suites import Job, Row, Suite
+from oht.experiments.sweep import plan, sweep
 
 TASK = "environments:FollowObservation"
 TINY = {"start_steps": 10, "eval_every": 20, "eval_episodes": 2, "max_episode": 10, "replay_size": 100}
@@ -66,9 +64,9 @@ class Pretending:
         self.closed = True
 
 
-def swept(suite: Suite, root: Path, engine: engines.Engine, **budget: int) -> tuple[int, str]:
+def swept(suite: Suite, root: Path, engine: Engine, **budget: int) -> tuple[int, str]:
     told = io.StringIO()
-    code = sweep(suite, root, engine=engine, console=Console(file=told, width=200), **budget)
+    code = sweep(suite.with_budget(**budget), root, engine=engine, console=Console(file=told, width=200))
     return code, told.getvalue()
 
 
@@ -111,7 +109,7 @@ def test_the_plan(tmp_path):
     items = plan(suite, tmp_path)
     assert [item.state for item in items] == ["done", "waiting", "done", "waiting"]
     assert [item.steps for item in items] == [40, 20, 50, 0]
-    assert [item.test for item in items] == [2.5, 2.5, 2.5, None]
+    assert [item.score for item in items] == [2.5, 2.5, 2.5, None]
     assert items[3].log == tmp_path / "logs" / "environments-FollowObservation-b-s1.log"
     assert {item.state for item in plan(suite.with_budget(steps=60), tmp_path)} == {"waiting"}
 
@@ -125,7 +123,7 @@ def test_nothing_is_repeated_and_more_is_added(tmp_path):
     assert (code, engine.most, engine.closed) == (0, 2, True)
     assert len(engine.started) == 4
     assert "started environments:FollowObservation a s0" in told
-    assert "done environments:FollowObservation b s1: 40 steps, test 2.5 (4 done)" in told
+    assert "done environments:FollowObservation b s1: 40 steps, last evaluation 2.5 (4 done)" in told
     engine = Pretending()
     code, told = swept(SUITE_OF_TWO, tmp_path, engine, seeds=3)
     assert (code, engine.started) == (0, [f"environments-FollowObservation-{label}-s2" for label in "ab"])
@@ -161,18 +159,14 @@ def test_a_run_that_ends_early_has_failed(tmp_path):
 def test_a_live_table_on_a_terminal(tmp_path):
     class Slow(Pretending):
         def poll(self) -> list[Ended]:
-            return super().poll() if time.monotonic() - began > 0.3 else []
+            return super().poll() if time.monotonic() - began > 1.5 else []
 
     told, began = io.StringIO(), time.monotonic()
     console = Console(file=told, force_terminal=True, width=120, height=20, color_system=None)
     assert sweep(SUITE_OF_TWO, tmp_path, engine=Slow(), console=console) == 0
     lines = told.getvalue().splitlines()
-    assert any("last test" in line for line in lines)
+    assert any("last evaluation" in line for line in lines)
     assert any("1 running, 1 waiting" in line for line in lines)
-
-
-def test_durations():
-    assert [duration(s) for s in (3, 200, 7300)] == ["3 s", "3 min", "2 h 2 min"]
 
 
 # One folder, one set of settings
@@ -181,10 +175,11 @@ def test_durations():
 def test_a_folder_may_grow_and_be_narrowed(tmp_path):
     a, b = SUITE_OF_TWO.narrowed(methods=["a"]), SUITE_OF_TWO.narrowed(methods=["b"])
     other = Suite("o", "O", "table", 20, 5, (Row(("Pendulum-v1",), {"b": RANDOM}),))
+    assert suites.of_folder(tmp_path) is None
     for now, expected in [(a, a), (b, SUITE_OF_TWO), (a, SUITE_OF_TWO), (SUITE_OF_TWO, SUITE_OF_TWO)]:
-        suites.save(joined(now, tmp_path), tmp_path / suites.FILE)
-        assert suites.load(tmp_path / suites.FILE) == expected
-    both = joined(other, tmp_path)
+        assert swept(now, tmp_path, Pretending())[0] == 0
+        assert suites.of_folder(tmp_path) == expected
+    both = other.joined(SUITE_OF_TWO)
     assert (both.name, both.steps, both.seeds) == ("o", 40, 5)
     assert both.rows == (*SUITE_OF_TWO.rows, *other.rows)
 
@@ -198,8 +193,20 @@ def test_other_settings_for_runs_that_are_there_are_refused(tmp_path):
     assert swept(changed.narrowed(methods=["b"]), tmp_path, Pretending())[0] == 0  # it had not begun
     assert suites.load(tmp_path / suites.FILE).pairs[TASK, "b"]["gamma"] == 0.9
     (tmp_path / suites.FILE).unlink()
-    with pytest.raises(UserError, match=r"has runs, but no .*suite.toml tells their settings"):
+    with pytest.raises(UserError, match=r"has runs, but .*suite.toml is missing"):
         swept(changed, tmp_path, Pretending())
+
+
+def test_runs_that_have_begun_keep_their_eval_every(tmp_path):
+    """More steps scale it, but what is there was evaluated as often as before; all seeds of a method alike."""
+    assert swept(SUITE_OF_TWO, tmp_path, Pretending(failing="b"))[0] == 1
+    engine = Pretending()
+    code, told = swept(SUITE_OF_TWO, tmp_path, engine, steps=1000, seeds=2)
+    assert code == 0
+    assert len(engine.started) == 4
+    assert "runs that have begun keep their eval_every." in told
+    pairs = suites.load(tmp_path / suites.FILE).pairs
+    assert [pairs[TASK, label]["eval_every"] for label in "ab"] == [20, 100]
 
 
 def test_what_is_refused_before_anything_is_made(tmp_path):
@@ -290,7 +297,7 @@ def test_a_run_without_its_checkpoints_is_never_overwritten(tmp_path, whole):
     shutil.copytree(whole, path)
     shutil.rmtree(path / "checkpoint")
     assert finished(path, 60)
-    with pytest.raises(UserError, match="has tests but no checkpoint to go on from; move it away"):
+    with pytest.raises(UserError, match="has evaluations but no checkpoint to go on from; move it away"):
         work(ONE, path, 80)
     assert tables(path) == tables(whole)
 
@@ -335,7 +342,7 @@ def test_a_folder_that_is_still_being_written(tmp_path, monkeypatch):
         ("figure1 --jobs 0", "jobs is 0, but must be from 1 to 1000."),
         ("figure1 --jobs x", "jobs is 'x', but must be a whole number."),
         ("figure1 --set n_step", "--set 'n_step' is not NAME=VALUE; for example --set batch_size=256."),
-        ("figure1 --set seed=3", "seed is no setting of a method: `seeds` says how many there are."),
+        ("figure1 --set seed=3", "seed is no setting of a method: `seeds` is the number of seeds."),
         ("figure1 --set hiden=8", "n1: unknown setting 'hiden'; did you mean 'hidden'?"),
         ("figure1 --engine rey", "invalid choice: 'rey'"),
         ("figure1 --cpus 2", "--cpus is not for the local engine"),
@@ -364,19 +371,19 @@ def test_the_list_of_suites(capsys):
 
 def test_equal_shares_of_the_cores(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {7, 3, 5, 1, 8})
-    assert engines.shares(2) == [[1, 3], [5, 7]]
-    assert engines.shares(1) == [[1, 3, 5, 7, 8]]
-    assert engines.shares(7) == [[1], [3], [5], [7], [8], [1], [3]]
+    assert shares(2) == [[1, 3], [5, 7]]
+    assert shares(1) == [[1, 3, 5, 7, 8]]
+    assert shares(7) == [[1], [3], [5], [7], [8], [1], [3]]
     assert Local().slots == 5
     monkeypatch.delattr(os, "sched_getaffinity")
-    assert engines.shares(2) == [[], []]
+    assert shares(2) == [[], []]
     assert Local().slots == 1
 
 
 @pytest.fixture
 def quick(monkeypatch, tmp_path_factory):
     """Processes find the test envs and what was compiled before."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path_factory.getbasetemp().parent / "compiled"))
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")
@@ -397,10 +404,10 @@ def test_a_failing_run_beside_a_good_one(tmp_path, quick, capsys):
     assert "gamma = 0.5" in (good / "config.toml").read_text()
     log = (tmp_path / "d" / "logs" / "environments-FollowObservation-a-s0.log").read_text()
     assert "static uniform on environments:FollowObservation, seed 0, from 0 to 40 steps" in log
-    assert "test at 40 steps" in log
+    assert "evaluation at 40 steps" in log
 
 
-STEPS = 6_000
+STEPS = 9_000
 LEARNING = f"""\
 steps = {STEPS}
 seeds = 1
@@ -481,7 +488,7 @@ def children(pid: int) -> list[int]:
 
 @pytest.mark.timeout(900)
 def test_the_same_command_again_gives_the_same_files(tmp_path, quick):
-    """Tests, metrics, schedule and weights are those of a sweep that nothing happened to."""
+    """Evaluations, metrics, schedule and weights are those of a sweep that nothing happened to."""
     broken, unbroken = tmp_path / "broken", tmp_path / "unbroken"
     broken.mkdir()
     unbroken.mkdir()
@@ -499,7 +506,7 @@ def test_the_same_command_again_gives_the_same_files(tmp_path, quick):
     process.send_signal(signal.SIGINT)
     told = completed(process, 130)
     assert "2 stopped" in told
-    assert "the same command goes on." in told
+    assert "the same command continues." in told
     for run in RUNS.values():
         path = run.path(broken / "d")
         assert saved_steps(path) == (last_row(path / "metrics.csv") or {})["env_steps"]

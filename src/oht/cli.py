@@ -14,7 +14,7 @@ from oht.errors import UserError, unknown
 
 if TYPE_CHECKING:
     from oht.api import Run
-    from oht.experiments.engines import Engine
+    from oht.experiments.job import Engine
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -241,28 +241,26 @@ def _describe_suites(parser: argparse.ArgumentParser) -> None:
 
 
 def _suites(options: argparse.Namespace) -> None:
-    from oht.experiments.overview import print_suites
+    from oht.experiments.sweep import print_suites
 
     print_suites()
 
 
 def _describe_sweep(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = "The same command again goes on where it stopped; finished runs are never repeated."
+    parser.epilog = "The same command again continues where it stopped; finished runs are never repeated."
     parser.add_argument("suite", metavar="SUITE", help="one of `oht suites`, or a TOML file")
     parser.add_argument("--out", type=Path, metavar="DIR", help="the folder of all runs [runs/SUITE]")
-    parser.add_argument("--steps", help="env steps of each run [the suite's]")
-    parser.add_argument("--seeds", help="how many seeds [the suite's]")
+    parser.add_argument("--steps", help="env steps of each run; eval_every is scaled with them [the suite's]")
+    parser.add_argument("--seeds", help="number of seeds [the suite's]")
     parser.add_argument("--tasks", type=_names, metavar="A,B", help="only these tasks of the suite")
-    parser.add_argument(
-        "--methods", type=_names, metavar="A,B", help="only these methods of the suite, by their labels"
-    )
+    parser.add_argument("--methods", type=_names, metavar="A,B", help="only the methods with these labels")
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of `oht train`, for every run"
     )
     parser.add_argument("--engine", choices=("local", "ray"), default="local", help="where the runs train [local]")
-    local = parser.add_argument_group("local engine: a process of this machine for each run")
-    local.add_argument("--jobs", help="runs at the same time, each on its share of the cores [one for each core]")
-    ray = parser.add_argument_group("ray engine: a task of a Ray cluster for each run")
+    local = parser.add_argument_group("local engine: each run in a process of this machine")
+    local.add_argument("--jobs", help="runs at the same time, each with its share of the cores [one for each core]")
+    ray = parser.add_argument_group("ray engine: each run as a task of a Ray cluster")
     ray.add_argument("--address", help="of the cluster [Ray's own choice]")
     ray.add_argument("--cpus", help="cores for each run [1]")
     ray.add_argument("--gpus", help="GPUs for each run, also a fraction [0]")
@@ -279,25 +277,24 @@ def _sweep(options: argparse.Namespace) -> int:
     from oht.experiments import suites
     from oht.experiments.sweep import sweep
 
-    suite = suites.load(options.suite, runnable=True).narrowed(options.tasks, options.methods)
-    example = "--set batch_size=256"
-    suite = suite.with_settings(dict(_assignment(text, "--set NAME=VALUE", example) for text in options.set))
     given = {name: getattr(options, name) for name in ("steps", "seeds") if getattr(options, name) is not None}
-    budget = {name: settings.number(name, value, int) for name, value in given.items()}
-    root = options.out or Path("runs", suite.name)
-    return sweep(suite, root, engine=_engine(options), console=Console(), **budget)
+    extra = dict(_assignment(text, "--set NAME=VALUE", "--set batch_size=256") for text in options.set)
+    suite = suites.load(options.suite, runnable=True).narrowed(options.tasks, options.methods)
+    suite = suite.with_budget(**{name: settings.number(name, value, int) for name, value in given.items()})
+    suite = suite.with_settings(extra)
+    return sweep(suite, options.out or Path("runs", suite.name), engine=_engine(options), console=Console())
 
 
 def _engine(options: argparse.Namespace) -> "Engine":
     from oht import settings
-    from oht.experiments.engines import Local
+    from oht.experiments.job import Local
 
     foreign = ("address", "cpus", "gpus") if options.engine == "local" else ("jobs",)
     for name in foreign:
         if getattr(options, name) is not None:
             raise UserError(f"--{name} is not for the {options.engine} engine; see `oht sweep --help`.")
     if options.engine == "ray":
-        from oht.experiments.ray import Ray
+        from oht.experiments.ray_engine import Ray
 
         cpus, gpus = (settings.number(n, getattr(options, n) or default) for n, default in (("cpus", 1), ("gpus", 0)))
         return Ray(options.address, cpus, gpus)
@@ -308,7 +305,8 @@ def _describe_figures(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("suite", metavar="SUITE", help="one of `oht suites`, or a TOML file")
     parser.add_argument("path", type=Path, nargs="?", metavar="DIR", help="the folder of its sweep [runs/SUITE]")
     parser.add_argument("--out", type=Path, metavar="DIR", help="where the files go [figures in the sweep's folder]")
-    parser.add_argument("--at", metavar="STEPS", help="leave out runs that are not this far; tables tell of this step")
+    parser.add_argument("--at", metavar="STEPS", help="leave out runs that have fewer steps; tables show this step")
+    parser.add_argument("--caption", action="store_true", help="draw the title and a caption into figures")
 
 
 def _figures(options: argparse.Namespace) -> None:
@@ -318,7 +316,7 @@ def _figures(options: argparse.Namespace) -> None:
     suite = suites.load(options.suite)
     at = None if options.at is None else settings.number("at", options.at, int)
     root = options.path or Path("runs", suite.name)
-    files, notes = figures.make(suite, root, options.out or root / "figures", at)
+    files, notes = figures.make(suite, root, options.out or root / "figures", at, options.caption)
     for file in files:
         print(file)
     for note in notes:
@@ -327,7 +325,9 @@ def _figures(options: argparse.Namespace) -> None:
 
 def _describe_scores(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", type=Path, metavar="DIR", help="the folder of a sweep")
-    parser.add_argument("--at", metavar="STEPS", help="after so many env steps [the most that all runs have]")
+    parser.add_argument(
+        "--at", metavar="STEPS", help="compare at this number of env steps [the most that all runs have]"
+    )
     parser.add_argument("--csv", type=Path, metavar="FILE", help="also write every number to this file")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the tables to this file")
 
@@ -335,15 +335,18 @@ def _describe_scores(parser: argparse.ArgumentParser) -> None:
 def _scores(options: argparse.Namespace) -> None:
     from rich.console import Console
 
-    from oht import settings
-    from oht.experiments import results, summary
+    from oht import runs, settings
+    from oht.experiments import result_tables, scores
 
     at = None if options.at is None else settings.number("at", options.at, int)
-    told = summary.summarise(results.load(options.path), at)
-    for path, text in ((options.csv, summary.to_csv), (options.markdown, summary.markdown)):
+    summary = scores.summarise(scores.load(options.path), at)
+    for path, text in ((options.csv, scores.to_csv), (options.markdown, result_tables.markdown)):
         if path is not None:
-            summary.write(path, text(told))
-    summary.show(told, Console())
+            if path.is_dir():
+                raise UserError(f"{path} is a folder; name a file in it.")
+            with runs.refused(path):
+                runs.write_aside(path, text(summary))
+    result_tables.show(summary, Console())
 
 
 COMMANDS = {

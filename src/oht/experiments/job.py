@@ -1,88 +1,93 @@
-"""One run of a sweep, in the process that trains it: `python -m oht.experiments.job` with an order on stdin.
+"""One run of a sweep, and the local engine, which trains each run in its own process.
 
-The order is one line of JSON (see `engines.Local`). When stdin ends, because the sweep wants to stop or is dead, the
-run saves and stops.
+Such a process is `python -m oht.experiments.job`: it reads its order, a line of JSON, from stdin. When stdin is closed,
+because the sweep stops or has died, the run saves a checkpoint and stops.
 """
 
+import contextlib
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
+from collections import deque
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
-from oht import runs
+from oht import runs, settings
 from oht.errors import UserError
 from oht.experiments.suites import Job
 from oht.report.progress import Reporter
 
 PATIENCE = 600.0  # seconds that the process of a killed sweep may take to save its last iteration
+TAIL = 16 * 1024  # bytes at the end of a table that hold its last row
 
 
 def work(job: Job, path: Path, steps: int, reporter: Reporter | None = None) -> bool:
-    """Trains a run to `steps`, from its start or its last checkpoint; False: a signal stopped it before."""
+    """Trains a run to `steps`, from its start or its last checkpoint. Returns False if a signal stopped it before."""
     from oht import api
 
     _wait_until_free(path)
     if finished(path, steps):
         return True
     reporter = reporter or Reporter()
-    reached = saved_steps(path)
-    if reached is None:
+    saved = saved_steps(path)
+    if saved is None:
         if last_row(path / "evals.csv"):
-            raise UserError(f"{path} has tests but no checkpoint to go on from; move it away to train it anew.")
-        (path / f"{runs.FACTS}.part").unlink(missing_ok=True)  # of a run that was killed while it was described
+            raise UserError(f"{path} has evaluations but no checkpoint to go on from; move it away to train it anew.")
+        (path / f"{runs.FACTS}.part").unlink(missing_ok=True)  # left by a run that was killed at its very start
         begun = (path / runs.FACTS).exists()
         where = {"out": path, "overwrite": begun, "progress": reporter}
         run = api.train(job.task, **job.settings, seed=job.seed, steps=steps, **where)
     else:
-        run = api.resume(path, steps=max(steps, reached), progress=reporter)
+        run = api.resume(path, steps=max(steps, saved), progress=reporter)
     run.close()
     return run.progress.env_steps >= steps
 
 
 def finished(path: Path, steps: int) -> bool:
-    """Whether a run has so many steps, is saved there (unless its checkpoints were removed), and was tested there."""
-    tested, saved = (last_row(path / "evals.csv") or {}).get("env_steps", 0), saved_steps(path)
-    return tested >= steps and (saved is None or saved >= steps)
+    """Whether a run was evaluated at `steps` or later and saved there; its checkpoints may have been removed since."""
+    evaluated, saved = (last_row(path / "evals.csv") or {}).get("env_steps", 0), saved_steps(path)
+    return evaluated >= steps and (saved is None or saved >= steps)
 
 
 def saved_steps(path: Path) -> int | None:
-    """The env steps of the newest checkpoint."""
+    """The env steps of a run's newest checkpoint."""
     numbers = (int(place.name) for place in (path / "checkpoint").glob("[0-9]*") if place.name.isdecimal())
     return max(numbers, default=None)
 
 
 def last_row(path: Path) -> dict[str, float] | None:
-    """The last whole row of a table, however long the table is."""
+    """The last complete row of a table that is still being written; its length does not matter, unlike for `rows`."""
     try:
         with path.open("rb") as file:
             header = file.readline().decode().strip().split(",")
             begin = file.tell()
-            file.seek(max(begin, os.path.getsize(path) - 16 * 1024))
-            lines = file.read().split(b"\n")[:-1]  # what follows the last line's end is not whole
+            file.seek(max(begin, os.path.getsize(path) - TAIL))
+            lines = file.read().split(b"\n")[:-1]  # what follows the last line's end is not complete
         return dict(zip(header, map(float, lines[-1].decode().split(",")), strict=True)) if lines else None
     except (OSError, ValueError):
         return None
 
 
 def _wait_until_free(path: Path) -> None:
-    """The process of a sweep that was killed may still be training here; it ends after its iteration."""
-    patience = time.monotonic() + PATIENCE
+    """Waits for the process of a killed sweep, which may still be training here; it ends after its iteration."""
+    deadline = time.monotonic() + PATIENCE
     while path.is_dir() and os.access(path, os.W_OK):
         try:
             with runs.locked(path):
                 return
         except UserError:
-            if time.monotonic() > patience:
+            if time.monotonic() > deadline:
                 raise
             time.sleep(0.2)
 
 
 class Log(Reporter):
-    """A line for each event."""
+    """Prints a line for each event."""
 
     def begin(self, path: Any, setup: Any, t: Any) -> None:
         run = setup.config.run
@@ -92,10 +97,10 @@ class Log(Reporter):
 
     def iteration(self, t: Any, row: dict[str, float], outcome: Any) -> None:
         for agent in outcome.health.replaced.nonzero()[0]:
-            self._say(f"agent {agent} learns no more at {t.env_steps:,} steps; a healthy one takes its place")
+            self._say(f"agent {agent} had diverged or was saturated at {t.env_steps:,} steps and was replaced")
 
     def evaluation(self, t: Any, returns: list[float]) -> None:
-        self._say(f"test at {t.env_steps:,} steps: {sum(returns) / len(returns):.1f}")
+        self._say(f"evaluation at {t.env_steps:,} steps: {sum(returns) / len(returns):.1f}")
 
     def end(self, run: Any, wall: float, interrupted: bool) -> None:
         self._say(f"{'stopped' if interrupted else 'done'} at {run.progress.env_steps:,} steps, {wall / 60:.1f} min")
@@ -104,16 +109,120 @@ class Log(Reporter):
         print(time.strftime("%Y-%m-%d %H:%M:%S"), line, flush=True)
 
 
+# Engines
+
+
+class Ended(NamedTuple):
+    """A run that no longer trains; what it reached is on the disk."""
+
+    job: Job
+    error: str | None = None  # why it failed, in a sentence
+
+
+class Engine(Protocol):
+    """Where the runs of a sweep are trained.
+
+    `start` begins `work` on a run in a folder and sends what it prints to the file `log`; `poll` returns the runs that
+    ended since the last call and `stop` asks all to save and stop, both without waiting; `close` waits for them.
+    """
+
+    @property
+    def slots(self) -> int: ...  # how many runs it trains at the same time
+    def start(self, job: Job, path: Path, steps: int, log: Path) -> None: ...
+    def poll(self) -> list[Ended]: ...
+    def stop(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Local:
+    """Trains each run in a process of this machine with its own cores.
+
+    All runs have the same number of cores: sums on another number of cores may be rounded differently.
+    """
+
+    def __init__(self, jobs: int | None = None):
+        """`jobs`: runs at the same time [one for each core]."""
+        jobs = len(shares(1)[0]) or 1 if jobs is None else jobs
+        settings.within("jobs", jobs, 1, 1000)
+        self.slots = jobs
+        self._free = deque(shares(jobs))
+        self._running: list[tuple[Job, subprocess.Popen, Path, list[int]]] = []
+
+    def start(self, job: Job, path: Path, steps: int, log: Path) -> None:
+        cores = self._free.popleft()
+        with runs.refused(log):
+            log.parent.mkdir(parents=True, exist_ok=True)
+            file = log.open("a")
+        with file:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "oht.experiments.job"],
+                stdin=subprocess.PIPE,
+                stdout=file,
+                stderr=file,
+                env={"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **os.environ},  # runs may share a GPU
+                text=True,
+                start_new_session=True,  # Ctrl-C reaches only the sweep, which then stops its runs
+            )
+        self._running.append((job, process, log, cores))
+        order = {"job": asdict(job), "path": str(path), "steps": steps, "cores": cores, "command": sys.argv}
+        assert process.stdin
+        with contextlib.suppress(BrokenPipeError):  # it has died already, which `poll` will notice
+            process.stdin.write(json.dumps(order) + "\n")
+            process.stdin.flush()
+
+    def poll(self) -> list[Ended]:
+        ended = [run for run in self._running if run[1].poll() is not None]
+        self._running = [run for run in self._running if run not in ended]
+        for _, process, _, cores in ended:
+            _close_stdin(process)
+            self._free.append(cores)
+        return [Ended(job, _error(process.returncode, log)) for job, process, log, _ in ended]
+
+    def stop(self) -> None:
+        for _, process, _, _ in self._running:
+            _close_stdin(process)
+
+    def close(self) -> None:
+        self.stop()
+        for _, process, _, _ in self._running:
+            process.wait()
+
+
+def shares(jobs: int) -> list[list[int]]:
+    """The cores of each of `jobs` processes; empty lists where the system has no such numbers."""
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    each = max(1, len(cores) // jobs)
+    return [[cores[(k * each + i) % len(cores)] for i in range(each) if cores] for k in range(jobs)]
+
+
+def _close_stdin(process: subprocess.Popen) -> None:
+    """Makes a run save and stop, exactly as the death of the sweep does."""
+    assert process.stdin
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.close()
+
+
+def _error(code: int, log: Path) -> str | None:
+    if code == 0:
+        return None
+    if code < 0:
+        return f"its process was ended by {signal.Signals(-code).name}."
+    if code == 130:
+        return "it was stopped by a signal."
+    lines = log.read_text("utf-8", errors="replace").split("\n")
+    return next((line.removeprefix("oht: ") for line in reversed(lines) if line.strip()), f"exit code {code}.")
+
+
 def main() -> int:
-    """0: done; 2: a mistake, told in the last line; 130: stopped before the end."""
+    """Works on the order from stdin. The exit code: 0 done, 2 an error (the last line says which), 130 stopped."""
     line = sys.stdin.readline()
-    if not line:  # the sweep died before it could say what to do
+    if not line:  # the sweep died before it could send the order
         return 130
     order = json.loads(line)
     threading.Thread(target=_stop_with_stdin, daemon=True).start()
     if order["cores"]:
         os.sched_setaffinity(0, order["cores"])  # before JAX counts them
-    sys.argv = order["command"]  # what run.json tells
+    sys.argv = order["command"]  # for run.json
     try:
         return 0 if work(Job(**order["job"]), Path(order["path"]), order["steps"], Log()) else 130
     except UserError as error:

@@ -1,57 +1,107 @@
-"""Runs all jobs of a suite in one folder; the same call again goes on where it stopped.
+"""Trains all runs of a suite in one folder; the same call again continues where it stopped.
 
-What a run has reached is read from its own folder and from nowhere else, so a sweep can be killed at any moment.
+What a run has reached is read from its own folder only, so a sweep can be killed at any moment.
 """
 
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
+from typing import Literal
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 
 from oht import runs
 from oht.errors import UserError
 from oht.experiments import suites
-from oht.experiments.engines import Ended, Engine
-from oht.experiments.job import finished
-from oht.experiments.overview import Item, Overview
-from oht.experiments.suites import Job, Row, Settings, Suite
+from oht.experiments.job import Engine, finished, last_row, saved_steps
+from oht.experiments.suites import Job, Settings, Suite
 from oht.signals import interruption
 
-NAP = 0.1  # seconds between two looks at the engine
+NAP = 0.1  # seconds between two calls of `Engine.poll`
+
+State = Literal["done", "running", "failed", "stopped", "waiting"]
+STATES: tuple[State, ...] = ("done", "running", "failed", "stopped", "waiting")
 
 
-def sweep(
-    suite: Suite,
-    root: Path,
-    *,
-    engine: Engine,
-    console: Console,
-    steps: int | None = None,
-    seeds: int | None = None,
-) -> int:
-    """Trains what is missing. The exit code: 0 all done, 1 some failed, 130 stopped by a signal."""
+@dataclass
+class Item:
+    """A run of the sweep and what it has reached."""
+
+    job: Job
+    path: Path
+    log: Path
+    state: State = "waiting"
+    error: str = ""
+    steps: int = 0
+    score: float | None = None  # its last evaluation
+
+    def look(self) -> None:
+        """Reads what is on the disk."""
+        row = last_row(self.path / "metrics.csv") or {}
+        self.steps = int(row.get("env_steps") or saved_steps(self.path) or 0)
+        self.score = (last_row(self.path / "evals.csv") or {}).get("return_mean")
+
+    @property
+    def name(self) -> str:
+        return f"{self.job.task} {self.job.label} s{self.job.seed}"
+
+
+def sweep(suite: Suite, root: Path, *, engine: Engine, console: Console) -> int:
+    """Trains the runs that the folder `root` lacks. The exit code: 0 all done, 1 some failed, 130 stopped."""
     with contextlib.closing(engine):
-        suite = suite.with_budget(steps, seeds)
         suites.check(suite)
         if (root / runs.FACTS).exists():
             raise UserError(f"{root} is a run folder; choose another --out for the sweep.")
         with runs.refused(root):
             root.mkdir(parents=True, exist_ok=True)
         with runs.locked(root):
-            suites.save(joined(suite, root), root / suites.FILE)
+            before = suites.of_folder(root)
+            asked, suite = suite, as_begun(suite, before, root)
+            if asked != suite:
+                console.print("runs that have begun keep their eval_every.", highlight=False)
+            suites.save(suite.joined(before) if before else suite, root / suites.FILE)
             items = plan(suite, root)
             with interruption() as interrupted, Overview(console, items, suite.steps) as view:
-                _work_off(items, suite.steps, engine, view, interrupted)
+                _train(items, suite.steps, engine, view, interrupted)
     states = {item.state for item in items}
     return 130 if states & {"waiting", "stopped"} else 1 if "failed" in states else 0
 
 
+def as_begun(suite: Suite, before: Suite | None, root: Path) -> Suite:
+    """The suite with the settings of its runs that have begun in `root`, which was asked for `before`.
+
+    Only `eval_every` may differ, since it changes nothing that is learned; other differences are refused.
+    """
+
+    def known(task: str, label: str, settings: Settings) -> Settings:
+        folder = Job(task, label, 0, {}).path(root).parent
+        if not any(folder.glob(f"s*/{runs.FACTS}")):
+            return settings
+        if before is None:
+            raise UserError(f"{folder} has runs, but {root / suites.FILE} is missing; choose another --out.")
+        old = before.pairs.get((task, label), settings)
+        for name in {**old, **settings}:
+            if name != "eval_every" and old.get(name) != settings.get(name):
+                values = (f"{name} = {s[name]}" if name in s else f"no {name}" for s in (old, settings))
+                raise UserError(
+                    f"{root} has runs of {label} on {task} with {', not '.join(values)}; "
+                    "choose another label or another --out."
+                )
+        return old
+
+    return suite.mapped(known)
+
+
 def plan(suite: Suite, root: Path) -> list[Item]:
-    """All runs and how they stand: those that are done are not touched again."""
+    """All runs and their states; those that are done will not be touched again."""
     items = [Item(job, job.path(root), root / "logs" / f"{job.name}.log") for job in suite.jobs()]
     for item in items:
         item.look()
@@ -59,8 +109,8 @@ def plan(suite: Suite, root: Path) -> list[Item]:
     return items
 
 
-def _work_off(
-    items: Sequence[Item], steps: int, engine: Engine, view: Overview, interrupted: Callable[[], bool]
+def _train(
+    items: Sequence[Item], steps: int, engine: Engine, view: "Overview", interrupted: Callable[[], bool]
 ) -> None:
     waiting = deque(item for item in items if item.state == "waiting")
     running: dict[Job, Item] = {}
@@ -69,74 +119,101 @@ def _work_off(
         if interrupted() and not stopping:
             stopping = True
             engine.stop()
-            view.stopping()
+            view.say("stopping: the runs save what they have; a second signal does not wait for them.")
         while waiting and len(running) < engine.slots and not stopping:
             item = waiting.popleft()
             engine.start(item.job, item.path, steps, item.log)
             item.state = "running"
             running[item.job] = item
             view.started(item)
-        for ended in engine.poll():
-            item = running.pop(ended.job)
-            _conclude(item, ended, steps, stopping)
+        for job, error in engine.poll():
+            item = running.pop(job)
+            item.look()
+            item.state = "done" if finished(item.path, steps) else "stopped" if stopping else "failed"
+            item.error = error or "it ended before its last step."
             view.ended(item)
         view.refresh()
         time.sleep(NAP)
 
 
-def _conclude(item: Item, ended: Ended, steps: int, stopping: bool) -> None:
-    """What counts is what is on the disk."""
-    item.look()
-    if finished(item.path, steps):
-        item.state = "done"
-    elif stopping:
-        item.state = "stopped"
-    else:
-        item.state, item.error = "failed", ended.error or "it ended before its last step."
+class Overview:
+    """Prints a line for each event of a sweep and, on a terminal, a live table of the runs under way."""
+
+    def __init__(self, console: Console, items: Sequence[Item], steps: int):
+        self._console, self._items, self._steps = console, items, steps
+        self._began, self._before, self._turn = time.monotonic(), self._trained(), 0
+        self._live = None
+        if console.is_terminal:
+            self._live = Live(console=console, get_renderable=self._table, refresh_per_second=2, transient=True)
+
+    def __enter__(self) -> "Overview":
+        number = "1 run" if len(self._items) == 1 else f"{len(self._items)} runs"
+        self.say(f"{number} to {self._steps:,} steps: {self._counts()}")
+        if self._live:
+            self._live.start(refresh=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._live.stop()
+        self.say(self._counts())
+        for item in self._in("failed"):
+            self.say(f"{item.name} failed: {item.error} (see {item.log})")
+        if self._in("waiting", "stopped"):
+            self.say("the same command continues.")
+
+    def say(self, line: str) -> None:
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def started(self, item: Item) -> None:
+        if not self._live:
+            self.say(f"started {item.name}" + (f" at {item.steps:,} steps" if item.steps else ""))
+
+    def ended(self, item: Item) -> None:
+        score = "" if item.score is None else f", last evaluation {item.score:.1f}"
+        what = item.error if item.state == "failed" else f"{item.steps:,} steps{score}"
+        self.say(f"{item.state} {item.name}: {what} ({self._counts()})")
+
+    def refresh(self) -> None:
+        """Looks at one run of those under way, the next one each time: there may be hundreds."""
+        if running := self._in("running"):
+            self._turn += 1
+            running[self._turn % len(running)].look()
+
+    def _in(self, *states: State) -> list[Item]:
+        return [item for item in self._items if item.state in states]
+
+    def _counts(self) -> str:
+        """As in 3 done, 1 running, about 0:10:30 left, if the missing steps take as long as those since the start."""
+        counts = {state: len(self._in(state)) for state in STATES}
+        words = [f"{number} {state}" for state, number in counts.items() if number or state == "done"]
+        missing = sum(max(0, self._steps - item.steps) for item in self._in("running", "waiting"))
+        trained = self._trained() - self._before
+        if missing and trained > 0:
+            seconds = missing * (time.monotonic() - self._began) / trained
+            words.append(f"about {timedelta(seconds=round(seconds))} left")
+        return ", ".join(words)
+
+    def _trained(self) -> int:
+        return sum(min(item.steps, self._steps) for item in self._items)
+
+    def _table(self) -> Group:
+        table = Table(box=None, padding=(0, 2, 0, 0))
+        for name in ("task", "method", "seed", "", "steps", "last evaluation"):
+            table.add_column(name, justify="left" if name in ("task", "method", "") else "right")
+        for item in self._in("running"):
+            bar = ProgressBar(total=self._steps, completed=min(item.steps, self._steps), width=20)
+            score = "-" if item.score is None else f"{item.score:.1f}"
+            table.add_row(Text(item.job.task), Text(item.job.label), str(item.job.seed), bar, f"{item.steps:,}", score)
+        return Group(table, Text(self._counts()))
 
 
-def joined(suite: Suite, root: Path) -> Suite:
-    """What the folder holds with this suite in it. Runs that are there must have the settings that it asks for."""
-    if not (root / suites.FILE).exists():
-        for task, label in suite.pairs:
-            if _begun(root, task, label):
-                place = Job(task, label, 0, {}).path(root).parent
-                raise UserError(
-                    f"{place} has runs, but no {root / suites.FILE} tells their settings; choose another --out."
-                )
-        return suite
-    before = suites.load(root / suites.FILE)
-    for (task, label), settings in suite.pairs.items():
-        known = before.pairs.get((task, label), settings)
-        if known != settings and _begun(root, task, label):
-            raise UserError(
-                f"{root} has runs of {label} on {task} with {_difference(known, settings)}; "
-                "choose another label or another --out."
-            )
-    pairs = {**before.pairs, **suite.pairs}
-    rows = next((known.rows for known in (suite, before) if known.pairs == pairs), None) or _rows(pairs)
-    return replace(suite, rows=rows, steps=max(suite.steps, before.steps), seeds=max(suite.seeds, before.seeds))
-
-
-def _begun(root: Path, task: str, label: str) -> bool:
-    return any(Job(task, label, 0, {}).path(root).parent.glob(f"s*/{runs.FACTS}"))
-
-
-def _difference(before: Settings, now: Settings) -> str:
-    name = next(name for name in {**before, **now} if before.get(name) != now.get(name))
-    told = (f"{name} = {s[name]}" if name in s else f"no {name}" for s in (before, now))
-    return ", not ".join(told)
-
-
-def _rows(pairs: Mapping[tuple[str, str], Settings]) -> tuple[Row, ...]:
-    """Neighbours with the same methods share a row."""
-    methods: dict[str, dict[str, Settings]] = {}
-    for (task, label), settings in pairs.items():
-        methods.setdefault(task, {})[label] = settings
-    rows: list[Row] = []
-    for task, own in methods.items():
-        if rows and rows[-1].methods == own:
-            rows[-1] = Row((*rows[-1].tasks, task), own)
-        else:
-            rows.append(Row((task,), own))
-    return tuple(rows)
+def print_suites() -> None:
+    """Prints the built-in suites and their sizes."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("suite", "tasks", "methods", "seeds", "steps"):
+        table.add_column(name, justify="left" if name in ("suite", "methods") else "right", no_wrap=True)
+    for suite in map(suites.load, suites.names()):
+        numbers = (str(suite.seeds), f"{suite.steps:,}")
+        table.add_row(suite.name, str(len(suite.tasks)), " ".join(suite.labels), *numbers)
+    Console().print(table)

@@ -1,4 +1,4 @@
-"""Pictures of one run: returns over steps and, under them, how the hyper-parameters moved."""
+"""The plot of one run: returns over env steps and, below, how the hyper-parameters moved."""
 
 import csv
 import re
@@ -40,9 +40,10 @@ def plot_run(run: Path, out: Path) -> Path:
             draw_gaussian(figure, axis, schedule, name, name in logarithmic)
         else:
             draw_probabilities(axis, schedule, name)
-    axes[-1, 0].set_xlabel("env steps of all agents")
+    axes[-1, 0].set_xlabel("environment steps of all agents")
     try:
-        figure.savefig(out, dpi=120)
+        with plt.rc_context({"pdf.fonttype": 42}):  # TrueType, embedded, as publishers ask
+            figure.savefig(out, dpi=300)
     except (OSError, ValueError) as error:
         raise UserError(f"the plot cannot be written to {out}: {error}.") from None
     finally:
@@ -95,12 +96,13 @@ def samples(schedule: Columns, name: str) -> tuple[np.ndarray, np.ndarray, np.nd
 
 
 def draw_returns(axis: Any, evals: Columns, metrics: Columns) -> None:
-    axis.plot(metrics["env_steps"], metrics["return_mean"], color="0.7", linewidth=0.8, label="while training")
+    axis.plot(metrics["env_steps"], metrics["return_mean"], color="0.7", linewidth=0.8, label="training episodes, mean")
     if evals:
         mean, spread = evals["return_mean"], evals["return_std"]
-        axis.plot(evals["env_steps"], mean, color="tab:blue", marker="o", markersize=3, label="test, mean")
-        axis.fill_between(evals["env_steps"], mean - spread, mean + spread, color="tab:blue", alpha=0.2)
-    axis.set_ylabel("return of an episode")
+        axis.plot(evals["env_steps"], mean, color="tab:blue", marker="o", markersize=3, label="evaluation, mean")
+        band = (mean - spread, mean + spread)
+        axis.fill_between(evals["env_steps"], *band, color="tab:blue", alpha=0.2, label="one standard deviation")
+    axis.set_ylabel("episode return")
     axis.legend(fontsize=8, loc="best")
     axis.grid(alpha=0.3)
 
@@ -118,12 +120,12 @@ def draw_probabilities(axis: Any, schedule: Columns, name: str) -> None:
 
 
 def draw_gaussian(figure: Any, axis: Any, schedule: Columns, name: str, logarithmic: bool) -> None:
-    """The mean with a band of one sigma, the samples coloured by their returns, and rings at the champion's values."""
+    """The mean with a band of one standard deviation, samples coloured by return, rings at the champion's values."""
     steps, values, returns = samples(schedule, name)
     mu, sigma = schedule[f"{name}/mu"], schedule[f"{name}/sigma"]
     middle, low, high = (10.0**x if logarithmic else x for x in (mu, mu - sigma, mu + sigma))
-    axis.plot(schedule["env_steps"], middle, color="black", linewidth=1.2)
-    axis.fill_between(schedule["env_steps"], low, high, color="black", alpha=0.12)
+    axis.plot(schedule["env_steps"], middle, color="black", linewidth=1.2, label="mean")
+    axis.fill_between(schedule["env_steps"], low, high, color="black", alpha=0.12, label="one standard deviation")
     finite = np.isfinite(returns)
     points = axis.scatter(steps[finite], values[finite], c=returns[finite], s=7, cmap="viridis", alpha=0.8)
     figure.colorbar(points, ax=axis, label="return")
@@ -132,7 +134,7 @@ def draw_gaussian(figure: Any, axis: Any, schedule: Columns, name: str, logarith
     ring = {"s": 30, "facecolors": "none", "edgecolors": "tab:red", "linewidths": 0.8}
     if other.any():
         axis.scatter(schedule["env_steps"][other], used[other], **ring, label="used by the champion")
-        axis.legend(fontsize=8, loc="best")
+    axis.legend(fontsize=8, loc="best")
     axis.set_yscale("log" if logarithmic else "linear")
     axis.set_ylabel(name)
     axis.grid(alpha=0.3)

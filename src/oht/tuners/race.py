@@ -22,8 +22,8 @@ from oht.types import Clock, Outcome, Proposal, Row, Tune, Tuner
 
 MOST_COMBINATIONS = 8  # of discrete values that each get an agent
 DISCOUNT = 0.95  # of what is known, for every episode of anyone
-PRIOR = 0.5  # the most episodes that the mean of all agents counts for ...
-TINY = 1e-3  # ... and the least
+PRIOR = 0.5  # episodes that the mean of all agents counts for
+EPSILON = 0.1  # of the episodes, played by whoever has waited longest: a loser may have caught up meanwhile
 WARM_UP = 2  # episodes of each agent before the belief decides
 DRAWS = 1000  # of the belief, for the probability that an agent is best
 FLOOR = 0.05  # gradient steps for each env step that every agent has at least, so that none goes stale
@@ -58,6 +58,7 @@ class State(NamedTuple):
     values: dict[str, np.ndarray]  # (P,) of each tuned hyper-parameter
     belief: Belief
     played: np.ndarray  # (P,) episodes of each agent
+    last: np.ndarray  # (P,) the iteration in which each played last
 
 
 def make(settings: Race, tune: Tune, base: Mapping[str, float]) -> Tuner:
@@ -73,14 +74,16 @@ def race(settings: Race, tune: Tune, base: Mapping[str, float], follow: bool) ->
 
     def init(rng: np.random.Generator) -> State:
         values = values_of(rng, space, known, number)
-        return State(values, unknown(number), np.zeros(number, np.int64))
+        return State(values, unknown(number), np.zeros(number, np.int64), np.full(number, -1))
 
     def ask(rng: np.random.Generator, state: State, clock: Clock) -> tuple[State, Proposal]:
         hyper = {name: np.full(number, value, np.float64) for name, value in known.items()} | state.values
         warm = state.played.min() >= WARM_UP
         shares = best_probabilities(rng, state.belief) if follow and warm else np.full(number, 1 / number)
-        actor = int(rng.choice(number, p=shares)) if follow and warm else int(state.played.argmin())
+        waited = rng.random() < EPSILON or not (follow and warm)
+        actor = int(state.last.argmin()) if waited else int(rng.choice(number, p=shares))
         ratios = divided(settings.budget, shares, np.minimum(hyper["replay_ratio"], settings.budget))
+        state = state._replace(last=np.where(everyone == actor, clock.iteration, state.last))
         return state, Proposal(hyper, ratios, everyone, np.array([actor]), state.played[[actor]])
 
     def tell(rng: np.random.Generator, state: State, proposal: Proposal, outcome: Outcome) -> tuple[State, Row]:
@@ -89,8 +92,7 @@ def race(settings: Race, tune: Tune, base: Mapping[str, float], follow: bool) ->
         belief = forget(state.belief, outcome.replaced)
         if np.isfinite(value):
             belief = learn(belief, actor, value)
-        played = state.played + (everyone == actor)
-        return State(state.values, belief, played), shown
+        return state._replace(belief=belief, played=state.played + (everyone == actor)), shown
 
     def champion(rng: np.random.Generator, state: State) -> int:
         return int(means(state.belief)[0].argmax()) if follow else int(rng.integers(number))
@@ -186,17 +188,14 @@ def means(belief: Belief) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard error of each agent's return.
 
     m_j = (S_j + n0 M) / (W_j + n0) and s / sqrt(W_j + n0), where M is the mean over agents of S_j / W_j and s^2 half
-    the mean squared difference of successive returns of the same agent. The prior n0 = s^2 / t^2, at most PRIOR, where t
-    is the deviation of S_j / W_j between agents: one that has not played for long may be as far from M as others are.
+    the mean squared difference of successive returns of the same agent.
     """
     seen = belief.counts > 0
     own = belief.sums[seen] / belief.counts[seen]
     middle = own.mean() if seen.any() else 0.0
+    weight = belief.counts + PRIOR
     noise = math.sqrt(belief.squares / belief.pairs / 2) if belief.pairs > 0 else 0.0
-    spread = own.std() if seen.any() else 0.0
-    prior = min(PRIOR, max((noise / spread) ** 2, TINY)) if spread > 0 else PRIOR
-    weight = belief.counts + prior
-    return (belief.sums + prior * middle) / weight, noise / np.sqrt(weight)
+    return (belief.sums + PRIOR * middle) / weight, noise / np.sqrt(weight)
 
 
 def best_probabilities(rng: np.random.Generator, belief: Belief) -> np.ndarray:

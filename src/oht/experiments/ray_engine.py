@@ -1,8 +1,8 @@
-"""The runs of a sweep as tasks of a Ray cluster.
+"""The Ray engine: the runs of a sweep as tasks of a Ray cluster.
 
-Where a node sees the folder of the sweep, a run is trained in its place there, checkpoints included. Where not, it is
-trained in a temporary folder of the node, and its files come back when it ends. Ray starts the run of a killed worker
-again: it goes on from its last checkpoint if its new node sees that, and from its start if not.
+Where a node sees the folder of the sweep, a run is trained in that folder, checkpoints included. Where not, it is
+trained in a temporary folder of the node, and its files come back when it ends. Ray restarts the run of a killed
+worker: it continues from its last checkpoint if its new node sees that, and begins anew if not.
 """
 
 import contextlib
@@ -21,48 +21,47 @@ from oht import runs, settings
 from oht.envs.ray_pool import connect
 from oht.envs.workers import adopt_path, python_path
 from oht.errors import UserError
-from oht.experiments.engines import Ended
-from oht.experiments.job import Log, work
+from oht.experiments.job import Ended, Log, work
 from oht.experiments.suites import Job
 from oht.signals import interruption
 
-RETRIES = 5  # how often a run is started again because its worker or its node died
-MARK = ".sweep"  # the file among the logs by which a node knows that it sees the sweep's folder
+RETRIES = 5  # how often Ray restarts a run whose worker or node died
+MARK = ".sweep"  # the file among the logs that tells a node whether it sees the sweep's folder
 
 
 class Order(NamedTuple):
-    """What a node must know to train a run."""
+    """What a node needs to train a run."""
 
     job: Job
     path: Path
     steps: int
     log: Path
-    mark: str  # what the file MARK holds
+    mark: str  # the content of the file MARK
     begun: bool  # whether the sweep has files of this run
     cpus: int
     python_path: list[str]
-    command: list[str]  # what run.json tells
+    command: list[str]  # for run.json
 
 
 class Answer(NamedTuple):
-    """What a node has to tell of a run."""
+    """What comes back from a node."""
 
     error: str | None = None
-    files: bytes | None = None  # its folder, packed, where that is not the sweep's
+    files: bytes | None = None  # the run folder, packed, if it is not in the sweep's folder
     log: str = ""
-    needs_files: bool = False  # it cannot go on without what the sweep has
+    needs_files: bool = False  # it cannot continue without the files that the sweep has
     stopped: bool = False  # by a signal
 
 
 class Ray:
-    """An engine on a Ray cluster: see `engines.Engine`, and `connect` for the address."""
+    """Implements `job.Engine` on a Ray cluster; see `connect` for the address."""
 
     def __init__(self, address: str | None = None, cpus: float = 1, gpus: float = 0):
         self._cpus, self._gpus = settings.number("cpus", cpus, int), gpus
         settings.within("cpus", self._cpus, 1, 1000)
         settings.within("gpus", gpus, 0, 1000)
         if gpus > 1 and gpus != int(gpus):
-            raise UserError(f"gpus is {gpus:g}, but must be a part of one or a whole number.")
+            raise UserError(f"gpus is {gpus:g}, but must be a fraction of one or a whole number.")
         self._ray = connect(address)
         if not self.slots:
             raise UserError(f"no node of the Ray cluster has {self._cpus} CPUs and {gpus:g} GPUs for a run.")
@@ -75,14 +74,10 @@ class Ray:
 
     @property
     def slots(self) -> int:
-        """As many as the nodes that are alive now could take."""
-        return sum(self._room(node["Resources"]) for node in self._ray.nodes() if node["Alive"])
-
-    def _room(self, resources: dict[str, float]) -> int:
-        rooms = [resources.get("CPU", 0) // self._cpus]
-        if self._gpus:
-            rooms.append(resources.get("GPU", 0) // self._gpus)
-        return int(min(rooms))
+        """How many runs fit on the nodes that are alive now."""
+        nodes = (node["Resources"] for node in self._ray.nodes() if node["Alive"])
+        wanted = {"CPU": self._cpus, **({"GPU": self._gpus} if self._gpus else {})}
+        return sum(int(min(node.get(kind, 0) // number for kind, number in wanted.items())) for node in nodes)
 
     def start(self, job: Job, path: Path, steps: int, log: Path) -> None:
         path, log = path.absolute(), log.absolute()
@@ -93,8 +88,7 @@ class Ray:
                 self._marked.add(log.parent)
         with runs.refused(path):
             settle(path)
-        order = Order(job, path, steps, log, self._mark, path.exists(), self._cpus, python_path(), sys.argv)
-        self._submit(order)
+        self._submit(Order(job, path, steps, log, self._mark, path.exists(), self._cpus, python_path(), sys.argv))
 
     def _submit(self, order: Order, files: bytes | None = None) -> None:
         self._running[self._train.remote(order, files)] = order
@@ -107,7 +101,7 @@ class Ray:
         return [run for run in ended if run]
 
     def _answer(self, reference: Any) -> Answer:
-        """Whatever went wrong, in a sentence."""
+        """The answer of a run, or one that says what went wrong."""
         errors = self._ray.exceptions
         try:
             return self._ray.get(reference)
@@ -116,10 +110,10 @@ class Ray:
         except errors.RayTaskError as error:
             return Answer(f"Ray could not train it: {str(error).strip().splitlines()[-1]}")
         except errors.RayError as error:
-            return Answer(f"its Ray worker died, also when it was started again ({type(error).__name__}).")
+            return Answer(f"its Ray worker died, also after restarts ({type(error).__name__}).")
 
     def _conclude(self, order: Order, answer: Answer) -> Ended | None:
-        """Stores what came back; None: the run goes on."""
+        """Stores the files that came back. Returns None if the run must continue elsewhere."""
         try:
             with runs.refused(order.path):
                 if answer.log:
@@ -138,10 +132,9 @@ class Ray:
     def stop(self) -> None:
         self._stopping = True
         for reference in self._running:
-            self._ray.cancel(reference)  # which the run takes as SIGINT
+            self._ray.cancel(reference)  # the run receives it as SIGINT
 
     def close(self) -> None:
-        """Returns when all runs have saved and ended."""
         self.stop()
         while self._running:
             self._ray.wait(list(self._running))
@@ -151,12 +144,15 @@ class Ray:
 
 
 def train(order: Order, files: bytes | None) -> Answer:
-    """One run, in a process of a node; before JAX is loaded, which then uses as many threads as the run has CPUs."""
+    """Trains a run in a process of a node. JAX is not loaded yet and will use as many threads as the run has CPUs."""
     os.environ["NPROC"] = str(order.cpus)
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # runs may share a GPU
     adopt_path(order.python_path)
     sys.argv = order.command
-    if _sees_the_sweep(order):
+    mark = None
+    with contextlib.suppress(OSError):
+        mark = (order.log.parent / MARK).read_text()
+    if mark == order.mark:  # this node sees the sweep's folder
         return _worked(order, order.path, order.log)
     here = Path(tempfile.gettempdir(), f"oht-{order.mark}", order.job.name)
     if order.begun and not here.exists():
@@ -165,17 +161,11 @@ def train(order: Order, files: bytes | None) -> Answer:
         place(files, here)
     log = here.with_name(f"{here.name}.log")
     answer = _worked(order, here, log)
-    with interruption():  # a wish to stop is too late now
+    with interruption():  # it is too late for a signal to stop the run
         answer = answer._replace(files=pack(here) if here.exists() else None, log=log.read_text())
         shutil.rmtree(here, ignore_errors=True)
         log.unlink()
     return answer
-
-
-def _sees_the_sweep(order: Order) -> bool:
-    with contextlib.suppress(OSError):
-        return (order.log.parent / MARK).read_text() == order.mark
-    return False
 
 
 def _worked(order: Order, path: Path, log: Path) -> Answer:
@@ -203,7 +193,7 @@ def pack(path: Path) -> bytes:
 
 
 def place(files: bytes, path: Path) -> None:
-    """Puts a packed folder where another may be. At every moment one of the two is whole: see `settle`."""
+    """Replaces the folder `path` by a packed one. At every moment one of the two is complete: see `settle`."""
     settle(path)
     aside, whole = (path.with_name(f".{path.name}.{end}") for end in ("part", "new"))
     shutil.rmtree(aside, ignore_errors=True)
@@ -215,7 +205,7 @@ def place(files: bytes, path: Path) -> None:
 
 
 def settle(path: Path) -> None:
-    """Ends a `place` that was killed before it was through."""
+    """Completes a `place` that was killed."""
     whole = path.with_name(f".{path.name}.new")
     if whole.exists():
         shutil.rmtree(path, ignore_errors=True)
