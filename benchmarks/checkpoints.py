@@ -16,9 +16,10 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from oht import agents, checkpoints, population
+from oht import agents, population
 from oht import replay as ring
 from oht.agents.api import Spec
+from oht.runs import checkpoints
 
 SPEC = Spec(24, 6)
 AGENTS, SLOTS, EPISODE = 11, 1_000_000, 1000

@@ -17,18 +17,26 @@ from oht import runs
 from oht.errors import UserError
 from oht.experiments.suites import Job
 from oht.report.progress import Reporter
+from oht.runs import last_row
 
 PATIENCE = 600.0  # seconds that the process of a killed sweep may take to save its last iteration
 
 
 def work(job: Job, path: Path, steps: int, reporter: Reporter | None = None) -> bool:
     """Trains a run to `steps`, from its start or its last checkpoint; False: a signal stopped it before."""
-    from oht import api
-
     _wait_until_free(path)
     if finished(path, steps):
         return True
-    reporter = reporter or Reporter()
+    try:
+        _train(job, path, steps, reporter or Reporter())
+    except KeyboardInterrupt:  # the run is saved
+        return finished(path, steps)
+    return True
+
+
+def _train(job: Job, path: Path, steps: int, reporter: Reporter) -> None:
+    from oht import api
+
     reached = saved_steps(path)
     if reached is None:
         if last_row(path / "evals.csv"):
@@ -40,7 +48,6 @@ def work(job: Job, path: Path, steps: int, reporter: Reporter | None = None) -> 
     else:
         run = api.resume(path, steps=max(steps, reached), progress=reporter)
     run.close()
-    return run.progress.env_steps >= steps
 
 
 def finished(path: Path, steps: int) -> bool:
@@ -53,19 +60,6 @@ def saved_steps(path: Path) -> int | None:
     """The env steps of the newest checkpoint."""
     numbers = (int(place.name) for place in (path / "checkpoint").glob("[0-9]*") if place.name.isdecimal())
     return max(numbers, default=None)
-
-
-def last_row(path: Path) -> dict[str, float] | None:
-    """The last whole row of a table, however long the table is."""
-    try:
-        with path.open("rb") as file:
-            header = file.readline().decode().strip().split(",")
-            begin = file.tell()
-            file.seek(max(begin, os.path.getsize(path) - 16 * 1024))
-            lines = file.read().split(b"\n")[:-1]  # what follows the last line's end is not whole
-        return dict(zip(header, map(float, lines[-1].decode().split(",")), strict=True)) if lines else None
-    except (OSError, ValueError):
-        return None
 
 
 def _wait_until_free(path: Path) -> None:

@@ -13,8 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from oht.experiments import suites
-from oht.experiments.job import last_row, saved_steps
+from oht.experiments.job import saved_steps
 from oht.experiments.suites import Job
+from oht.runs import last_row
 
 State = Literal["waiting", "running", "done", "failed", "stopped"]
 EVERY = 1.0  # seconds between two looks at the files

@@ -19,7 +19,7 @@ from oht.experiments.engines import Ended, Engine
 from oht.experiments.job import finished
 from oht.experiments.overview import Item, Overview
 from oht.experiments.suites import Job, Row, Settings, Suite
-from oht.signals import interruption
+from oht.signals import exit_process, interruption
 
 NAP = 0.1  # seconds between two looks at the engine
 
@@ -44,7 +44,7 @@ def sweep(
         with runs.locked(root):
             suites.save(joined(suite, root), root / suites.FILE)
             items = plan(suite, root)
-            with interruption() as interrupted, Overview(console, items, suite.steps) as view:
+            with interruption(second=exit_process) as interrupted, Overview(console, items, suite.steps) as view:
                 _work_off(items, suite.steps, engine, view, interrupted)
     states = {item.state for item in items}
     return 130 if states & {"waiting", "stopped"} else 1 if "failed" in states else 0
