@@ -29,7 +29,7 @@ class Policy:
     def __init__(self, setup: Setup, progress: Progress):
         self._setup, self._key, self._calls = setup, jax.random.key(setup.config.run.seed), 0
         self._state, self._env_steps = _champion(setup, progress), progress.env_steps
-        self._agent = jax.tree.map(lambda leaf: jax.numpy.asarray(leaf[None]), self._state)
+        self._agent = jax.device_put(jax.tree.map(lambda leaf: leaf[None], self._state))
         self._hyper = {name: np.array([value], np.float32) for name, value in setup.config.hyper.items()}
         self._layout = policies.layout_of(setup.pool.spaces[0])
 
@@ -153,6 +153,7 @@ def train(
     path = Path(out) if out is not None else runs.fresh_path(Path("runs"), run.task, run.method, run.seed)
     runs.vacant(path, overwrite)
     with _opened(resolved, env) as setup:
+        _check_memory(setup)
         state = training.start(setup)
         with runs.created(path, config.to_toml(setup.config), overwrite):
             return _continue(path, setup, state, {}, _reporter(progress))
@@ -175,6 +176,7 @@ def resume(
     path = Path(path)
     resolved = _config_of(path, algo, method, steps)
     with runs.locked(path), _opened(resolved, env) as setup:
+        _check_memory(setup)
         state, counters = _read(path, setup)
         if steps is not None:
             if setup.config.run.steps < state.env_steps:
@@ -207,8 +209,7 @@ def load(
             one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), shapes.agents)
             agent, _ = checkpoints.load_best(path / "best", one)
             members = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (setup.tuner.population, *leaf.shape)), agent)
-        members = jax.tree.map(jax.numpy.asarray, members)
-        return Run(path, setup, Progress(members, tuner, shapes.replay, owed, **_counts(counters)))
+        return Run(path, setup, Progress(jax.device_put(members), tuner, shapes.replay, owed, **_counts(counters)))
 
 
 def _name(thing: Any) -> str:
@@ -245,7 +246,6 @@ def _opened(resolved: config.Config, env: Callable | None) -> Iterator[Setup]:
     """Build the parts of a run; if anything fails, end its simulators."""
     setup = training.build(resolved, env)
     try:
-        _check_memory(setup)
         yield setup
     except BaseException:
         training.close(setup)

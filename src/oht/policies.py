@@ -118,9 +118,7 @@ def vectors(layout: Layout, obs: Any) -> np.ndarray:
         parts = [vectors(part, obs[key]) for key, part in _parts(layout)]
         return np.concatenate(parts, axis=-1)
     except (KeyError, IndexError, TypeError) as error:
-        raise UserError(
-            f"the observation has not the parts of the env's own: {type(error).__name__} {error}."
-        ) from None
+        raise UserError(f"the observation lacks a part of the env's own: {type(error).__name__} {error}.") from None
     except ValueError:
         raise UserError("the parts of the observation have batches of different sizes.") from None
 
