@@ -16,8 +16,9 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from oht import agents, checkpoints, population
+from oht import agents, population
 from oht import replay as ring
+from oht.runs import checkpoints
 from oht.types import Spec
 
 SPEC = Spec(24, 6)

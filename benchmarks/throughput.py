@@ -19,8 +19,8 @@ import numpy as np
 from oht import population
 from oht import replay as ring
 from oht.agents import make
-from oht.types import Spec
 from oht.population import Learner
+from oht.types import Spec
 
 SPEC, UNITS = Spec(24, 6), 300  # dm/walker-run
 WORK = 200  # updates of all agents in one timed call

@@ -188,11 +188,13 @@ def test_folders_that_are_no_runs_are_left_alone(capsys):
     Path("thesis").mkdir()
     Path("thesis/chapter.tex").write_text("years of work")
     assert "exists already" in refused(capsys, "train", PROBE, *TINY, "--out", "thesis")
-    assert "leaves it alone" in refused(capsys, "train", PROBE, *TINY, "--out", "thesis", "--overwrite")
+    assert "does not touch it" in refused(capsys, "train", PROBE, *TINY, "--out", "thesis", "--overwrite")
     Path("thesis/run.json").write_text("[]")
     assert "damaged" in refused(capsys, "eval", "thesis")
     Path("thesis/run.json").write_text('{"format": 0, "packages": {"oht": "0.0.1"}}')
-    assert "format 0, this version of oht reads format 1" in refused(capsys, "plot", "thesis")
+    assert "format 0, but this version of oht reads format 2; it was written by oht 0.0.1" in refused(
+        capsys, "plot", "thesis"
+    )
 
 
 def test_a_broken_env_says_which_and_when_and_leaves_a_readable_run(capsys):
@@ -203,7 +205,7 @@ def test_a_broken_env_says_which_and_when_and_leaves_a_readable_run(capsys):
         assert cli.main(["train", task, *TINY, "--out", task.split(":")[1]]) == 2
         assert re.fullmatch(f"oht: {sentence}.*\n", capsys.readouterr().err)
         run = Path(task.split(":")[1])
-        assert json.loads((run / "run.json").read_text())["format"] == 1
+        assert json.loads((run / "run.json").read_text())["format"] == 2
         assert task in (run / "config.toml").read_text()
         assert cli.main(["plot", str(run)]) == 2
         assert "no finished iteration" in capsys.readouterr().err
@@ -309,7 +311,7 @@ def test_train_eval_plot_and_go_on(capsys):
     assert cli.main(["train", "--config", "[/a]/config.toml", "--out", "again", "--quiet"]) == 0
     assert without_wall_time(Path("again/metrics.csv")) == without_wall_time(Path("[/a]/metrics.csv"))
 
-    assert "cannot go on to 40" in refused(capsys, "train", "--resume", "again", "--steps", "40")
+    assert "cannot end at 40" in refused(capsys, "train", "--resume", "again", "--steps", "40")
     assert cli.main(["train", "--resume", "again", "--steps", "80", "--quiet"]) == 0
     assert len(without_wall_time(Path("again/metrics.csv"))) > len(without_wall_time(Path("[/a]/metrics.csv")))
 
@@ -374,7 +376,7 @@ def test_ctrl_c_stops_after_the_iteration_and_says_how_to_go_on(quiet, tmp_path)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
-    assert "go on with: oht train --resume run" in (err if quiet else out)
+    assert "continue with: oht train --resume run" in (err if quiet else out)
     assert (out if quiet else err) == ""
     newest = max(Path("run/checkpoint").glob("0*"))
     last_row = Path("run/metrics.csv").read_text().splitlines()[-1]

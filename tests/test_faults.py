@@ -19,10 +19,11 @@ import numpy as np
 import pytest
 
 import oht
-from oht import checkpoints, cli, runs
+from oht import cli, runs
 from oht import replay as ring
 from oht.errors import UserError
 from oht.report.progress import Reporter
+from oht.runs import checkpoints
 from test_training import StopsAfter, same, tiny
 
 TESTS = Path(__file__).parent

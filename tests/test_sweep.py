@@ -19,7 +19,7 @@ from rich.console import Console
 from oht import cli, runs
 from oht.errors import UserError
 from oht.experiments import job, suites
-from oht.experiments.job import Ended, Engine, Local, finished, last_row, saved_steps, shares, work
+from oht.experiments.job import Ended, Engine, Local, finished, saved_steps, shares, work
 from oht.experiments.suites import Job, Row, Suite
 from oht.experiments.sweep import plan, sweep
 
@@ -80,7 +80,7 @@ def test_when_a_run_is_finished(tmp_path):
     assert not finished(path, 100)  # killed before its last test
     (path / "evals.csv").write_text("env_steps,return_mean\n90,1.5\n100,2")
     assert not finished(path, 100)  # a row without an end
-    assert last_row(path / "evals.csv") == {"env_steps": 90, "return_mean": 1.5}
+    assert runs.last_row(path / "evals.csv") == {"env_steps": 90, "return_mean": 1.5}
     (path / "evals.csv").write_text("env_steps,return_mean\n90,1.5\n100,2\n")
     assert finished(path, 100)
     assert not finished(path, 101)
@@ -92,12 +92,12 @@ def test_when_a_run_is_finished(tmp_path):
 def test_the_last_row_of_a_long_table(tmp_path):
     rows = [f"{i},{i / 3}" for i in range(20_000)]
     (tmp_path / "table.csv").write_text("\n".join(["a,b", *rows, ""]))
-    assert last_row(tmp_path / "table.csv") == {"a": 19_999, "b": 19_999 / 3}
+    assert runs.last_row(tmp_path / "table.csv") == {"a": 19_999, "b": 19_999 / 3}
     (tmp_path / "table.csv").write_text("a,b\n")
-    assert last_row(tmp_path / "table.csv") is None
+    assert runs.last_row(tmp_path / "table.csv") is None
     (tmp_path / "table.csv").write_text("a,b")
-    assert last_row(tmp_path / "table.csv") is None
-    assert last_row(tmp_path / "none.csv") is None
+    assert runs.last_row(tmp_path / "table.csv") is None
+    assert runs.last_row(tmp_path / "none.csv") is None
 
 
 def test_the_plan(tmp_path):
@@ -455,7 +455,7 @@ def in_the_middle(folder: Path, times: int) -> subprocess.Popen:
 
 
 def iterations(path: Path) -> float:
-    return (last_row(path) or {}).get("iteration", 0)
+    return (runs.last_row(path) or {}).get("iteration", 0)
 
 
 def wait(process: subprocess.Popen, until: Callable[[], bool]) -> None:
@@ -509,7 +509,7 @@ def test_the_same_command_again_gives_the_same_files(tmp_path, quick):
     assert "the same command continues." in told
     for run in RUNS.values():
         path = run.path(broken / "d")
-        assert saved_steps(path) == (last_row(path / "metrics.csv") or {})["env_steps"]
+        assert saved_steps(path) == (runs.last_row(path / "metrics.csv") or {})["env_steps"]
 
     completed(command(broken), 0)
     completed(command(unbroken), 0)

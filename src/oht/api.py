@@ -11,10 +11,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from oht import agents, checkpoints, config, methods, population, runs, seeds, training
+from oht import agents, compilation, config, methods, policies, population, runs, seeds, training
+from oht.agents import normalise
 from oht.errors import UserError
-from oht.journal import Journal
 from oht.report.progress import Reporter, Silent, Terminal
+from oht.runs import checkpoints
+from oht.runs.recorder import Recorder
 from oht.signals import interruption
 from oht.training import Progress, Setup
 from oht.types import Algorithm, Method
@@ -24,25 +26,42 @@ class Policy:
     """The champion: observations in, actions in the env's own range out."""
 
     def __init__(self, setup: Setup, progress: Progress):
-        seed = setup.config.run.seed
-        champion = setup.tuner.champion(seeds.generator(seed, "policy"), progress.tuner)
-        key = seeds.key(seed, "policy")
-        self._setup, self._key, self._calls = setup, key, 0
-        self._agent = population.take(progress.agents, np.array([champion]))
+        self._setup, self._key, self._calls = setup, seeds.key(setup.config.run.seed, "policy"), 0
+        self._state, self._env_steps = _champion(setup, progress), progress.env_steps
+        self._agent = jax.device_put(jax.tree.map(lambda leaf: leaf[None], self._state))
         self._hyper = {name: np.array([value], np.float32) for name, value in setup.config.hyper.items()}
+        self._layout = policies.layout_of(setup.eval_pool.spaces[0])
 
     def __call__(self, obs: Any, deterministic: bool = True) -> np.ndarray:
-        """The action for one observation, as the env gives it."""
-        self._calls += 1
+        """The action for one observation as the env gives it, or one action per row of a batch."""
+        vectors, box = policies.vectors(self._layout, obs), self._setup.eval_pool.spaces[1]
         act = self._setup.actors.policies(self._key, self._agent, self._hyper, explore=not deterministic)
-        to_vector, to_action = self._setup.eval_pool.to_vector, self._setup.eval_pool.to_action
-        return to_action(act(self._calls, to_vector(obs)[None])[0])
+        rows = []
+        for vector in np.atleast_2d(vectors):
+            self._calls += 1
+            rows.append(act(self._calls, vector[None])[0])
+        return policies.scaled(box.low, box.high, np.stack(rows) if vectors.ndim == 2 else rows[0])
 
     def predict(self, obs: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True):
-        """As in Stable-Baselines3: one observation or a batch of vectors in, (action or actions, state) out."""
-        if isinstance(obs, np.ndarray) and obs.ndim == 2:
-            return np.stack([self(row, deterministic) for row in obs]), state
+        """As in Stable-Baselines3: one observation or a batch in, (action or actions, state) out."""
         return self(obs, deterministic), state
+
+    def save(self, path: str | Path) -> Path:
+        """Write the policy to a .npz file, which `oht.load_policy` reads without JAX, env or run folder."""
+        run, box = self._setup.config.run, self._setup.eval_pool.spaces[1]
+        facts = {"task": run.task, "algo": run.algo, "method": run.method, "env_steps": self._env_steps}
+        try:
+            arrays = policies.actor_arrays(self._state, normalise.CLIP, normalise.SMALLEST_VARIANCE)
+            saved = policies.SavedPolicy(self._layout, {**arrays, "low": box.low, "high": box.high}, facts)
+            probes = np.random.default_rng(0).normal(size=(16, self._setup.eval_pool.obs)).astype(np.float32)
+            if not np.allclose(saved(probes), self(probes), rtol=0, atol=1e-4 * np.max(box.high - box.low)):
+                raise policies.CannotExport("its actions differ")
+        except (policies.CannotExport, ValueError, TypeError) as error:
+            raise UserError(
+                f"the policy of {run.algo} cannot be saved to a file: the NumPy forward pass knows networks like those "
+                f"of td3, ddpg and sac ({error}). Load its run with oht.load instead."
+            ) from None
+        return saved.save(path)
 
 
 class Run:
@@ -52,6 +71,16 @@ class Run:
         self.path, self.setup, self.progress = path, setup, progress
         self.policy = Policy(setup, progress)
 
+    def __repr__(self) -> str:
+        run = self.setup.config.run
+        steps = f"{self.progress.env_steps:,} of {run.steps:,} steps"
+        return f"<Run {str(self.path)!r}: {run.method} {run.algo} on {run.task}, seed {run.seed}, {steps}>"
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has trained for all its steps."""
+        return self.progress.env_steps >= self.setup.config.run.steps
+
     @property
     def schedule(self) -> list[dict[str, float]]:
         """How the hyper-parameters moved: the rows of schedule.csv."""
@@ -59,20 +88,39 @@ class Run:
 
     @property
     def evals(self) -> list[dict[str, float]]:
+        """The evaluations: the rows of evals.csv."""
         return runs.rows(self.path / "evals.csv")
 
     @property
     def metrics(self) -> list[dict[str, float]]:
+        """The iterations: the rows of metrics.csv."""
         return runs.rows(self.path / "metrics.csv")
 
+    @property
+    def events(self) -> list[runs.Event]:
+        """What happened and when: the lines of events.jsonl."""
+        return runs.events(self.path)
+
     def evaluate(self, episodes: int = 10, seed: int = 0) -> list[float]:
-        """Returns of the champion without noise, one for each episode."""
+        """Returns of the champion without exploration noise, one per episode."""
         if episodes < 1:
             raise UserError(f"episodes is {episodes}, but must be at least 1.")
         return training.evaluate(self.setup, self.progress, seed, episodes)
 
     def close(self) -> None:
+        """End the simulators."""
         training.close(self.setup)
+
+
+class Interrupted(KeyboardInterrupt):
+    """Raised by `train` and `resume` after Ctrl-C or SIGTERM, when the run is saved.
+
+    `run` is the run as far as it came; its simulators are closed.
+    """
+
+    def __init__(self, run: Run):
+        super().__init__(f"the run is saved; continue with oht.resume({str(run.path)!r})")
+        self.run = run
 
 
 def train(
@@ -85,13 +133,15 @@ def train(
     progress: bool | Reporter = False,
     **settings: Any,
 ) -> Run:
-    """Trains on a task, a Gymnasium id or a function that makes an env, and returns the run.
+    """Train on a task, a Gymnasium id or a function that makes an env, and return the run.
 
     `algo` is a name or a user's own factory (spec, **options) -> Algorithm; `method` is a name or a user's own Method,
     by default `oht` where there is something to tune and `static` where not. Every setting of the command line is an
     argument here (`n_step=3`, `steps=1_000_000`, `tune={"n_step": oht.Choice(1, 2, 3)}`).
     `out` is the run folder; without it a new one is made under runs/.
+    On Ctrl-C the run is saved and KeyboardInterrupt is raised; `resume` continues it.
     """
+    compilation.use_cache()
     env = task if callable(task) else None
     own_algo = algo if callable(algo) else None
     own_method = method if isinstance(method, Method) else None
@@ -102,9 +152,10 @@ def train(
     path = Path(out) if out is not None else runs.fresh_path(Path("runs"), run.task, run.method, run.seed)
     runs.vacant(path, overwrite)
     with _opened(resolved, env) as setup:
+        _check_memory(setup)
         state = training.start(setup)
         with runs.created(path, config.to_toml(setup.config), overwrite):
-            return _go_on(path, setup, state, {}, _reporter(progress))
+            return _continue(path, setup, state, {}, _reporter(progress))
 
 
 def resume(
@@ -116,33 +167,48 @@ def resume(
     method: Method | None = None,
     progress: bool | Reporter = False,
 ) -> Run:
-    """Goes on with a run exactly as if it had never stopped, if wanted to more steps.
+    """Continue a run exactly as if it had never stopped, to more steps if `steps` is given.
 
-    An env, an algorithm or a method of the user's own, which no file can hold, is given again.
+    An env, algorithm or method that was given as a Python object must be given again.
     """
+    compilation.use_cache()
     path = Path(path)
     resolved = _config_of(path, algo, method, steps)
     with runs.locked(path), _opened(resolved, env) as setup:
-        state, counters = _read(path, setup, with_replay=True)
+        _check_memory(setup)
+        state, counters = _read(path, setup)
         if steps is not None:
             if setup.config.run.steps < state.env_steps:
-                raise UserError(f"{path} has {state.env_steps} steps already, so it cannot go on to {steps}.")
+                raise UserError(f"{path} has {state.env_steps} steps already, so it cannot end at {steps}.")
             with runs.refused(path):
                 runs.write_aside(path / "config.toml", config.to_toml(setup.config))
-        return _go_on(path, setup, state, counters, _reporter(progress))
+        return _continue(path, setup, state, counters, _reporter(progress))
 
 
 def load(
     path: str | Path,
     *,
+    best: bool = False,
     env: Callable[[], Any] | None = None,
     algo: Callable[..., Algorithm] | None = None,
     method: Method | None = None,
 ) -> Run:
-    """A trained run, to act, evaluate and look at; what is the user's own is given again, as in `resume`."""
+    """Load a run, to act, evaluate and look at its tables, without its replay.
+
+    With `best` every agent is the one with the best evaluation, else they are those of the last checkpoint.
+    An env, algorithm or method that was given as a Python object must be given again.
+    """
+    compilation.use_cache()
     path = Path(path)
     with _opened(_config_of(path, algo, method), env) as setup:
-        return Run(path, setup, _read(path, setup, with_replay=False)[0])
+        shapes = _shapes(setup)
+        state = (shapes.agents, shapes.tuner, shapes.owed)
+        (members, tuner, owed), counters, _ = checkpoints.load(path / "checkpoint", state, None)
+        if best:
+            one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), shapes.agents)
+            agent, _ = checkpoints.load_best(path / "best", one)
+            members = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (setup.tuner.population, *leaf.shape)), agent)
+        return Run(path, setup, Progress(jax.device_put(members), tuner, shapes.replay, owed, **_counts(counters)))
 
 
 def _name(thing: Any) -> str:
@@ -150,7 +216,7 @@ def _name(thing: Any) -> str:
 
 
 def _place(thing: Any) -> str:
-    """Where a function or class is found again, if it can be: `module:name`."""
+    """The import path of a function or class: `module:name`."""
     return f"{thing.__module__}:{getattr(thing, '__qualname__', type(thing).__name__)}"
 
 
@@ -166,7 +232,7 @@ def _config_of(path: Path, algo: Any, method: Method | None, steps: int | None =
     for what, given, known in (("algo", algo, agents.ALGORITHMS), ("method", method, methods.METHODS)):
         if given is None and values.get(what) not in known:
             raise UserError(
-                f"{path} was trained with the {what} {values.get(what)!r}, which oht does not have; "
+                f"{path} was trained with the {what} {values.get(what)!r}, which is not one of oht's; "
                 f"if it is your own, give it again from Python, as in oht.load(path, {what}=...)."
             )
     if steps is not None:
@@ -176,10 +242,9 @@ def _config_of(path: Path, algo: Any, method: Method | None, steps: int | None =
 
 @contextlib.contextmanager
 def _opened(resolved: config.Config, env: Callable | None) -> Iterator[Setup]:
-    """The parts of a run; if anything fails, its simulators end."""
+    """Build the parts of a run; if anything fails, end its simulators."""
     setup = training.build(resolved, env)
     try:
-        _check_memory(setup)
         yield setup
     except BaseException:
         training.close(setup)
@@ -187,7 +252,7 @@ def _opened(resolved: config.Config, env: Callable | None) -> Iterator[Setup]:
 
 
 def _check_memory(setup: Setup) -> None:
-    """Refuses what this machine cannot hold, before it tries to."""
+    """Refuse agents and a replay that do not fit into memory."""
     run, pool = setup.config.run, setup.eval_pool
     create = partial(population.create, algorithm=setup.algorithm, number=setup.tuner.population)
     leaves = jax.tree.leaves(jax.eval_shape(create, jax.random.key(0)))
@@ -201,41 +266,72 @@ def _check_memory(setup: Setup) -> None:
         )
 
 
-def _read(path: Path, setup: Setup, with_replay: bool) -> tuple[Progress, dict[str, Any]]:
+def _champion(setup: Setup, t: Progress) -> Any:
+    """The state of the agent that is deployed, as NumPy arrays: slicing in JAX would compile for each shape."""
+    member = setup.tuner.champion(seeds.generator(setup.config.run.seed, "policy"), t.tuner)
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[member], t.agents)
+
+
+def _shapes(setup: Setup) -> Progress:
+    """The structure of a run's state; nothing is computed or compiled where `training.start` can be traced."""
+    try:
+        return jax.eval_shape(partial(training.start, setup))
+    except jax.errors.JAXTypeError:  # a tuner that needs real numbers
+        return training.start(setup)
+
+
+def _read(path: Path, setup: Setup) -> tuple[Progress, dict[str, Any]]:
+    """The whole state at the newest checkpoint, and its counters."""
     fresh = training.start(setup)
     state = (fresh.agents, fresh.tuner, fresh.owed)
-    replay = fresh.replay if with_replay else None
-    (agents, tuner, owed), counters, replay = checkpoints.load(path / "checkpoint", state, replay)
-    counts = {name: counters[name] for name in training.COUNTERS}
-    return Progress(agents, tuner, replay or fresh.replay, owed, **counts), counters
+    (members, tuner, owed), counters, replay = checkpoints.load(path / "checkpoint", state, fresh.replay)
+    assert replay is not None
+    return Progress(members, tuner, replay, owed, **_counts(counters)), counters
 
 
-def _go_on(path: Path, setup: Setup, t: Progress, counters: dict[str, Any], reporter: Reporter) -> Run:
-    """Trains to the end, or until a signal; keeps the files and the screen up to date."""
+def _counts(counters: dict[str, Any]) -> dict[str, int]:
+    return {name: counters[name] for name in training.COUNTERS}
+
+
+def _continue(path: Path, setup: Setup, t: Progress, counters: dict[str, Any], reporter: Reporter) -> Run:
+    """Train to the end, or until a signal; keep the files and the screen up to date."""
     run = setup.config.run
     try:
-        with reporter, interruption() as interrupted, Journal(path, setup, t, counters) as journal:
-            journal.checkpoint(t)  # from the first moment on there is a state to go on from
+        with (
+            reporter,
+            interruption(reporter.stopping) as interrupted,
+            Recorder(path, setup, t, counters) as recorder,
+        ):
+            recorder.event("resume" if counters else "start", t)
+            recorder.checkpoint(t)  # from the first moment on there is a state to continue from
             reporter.begin(path, setup, t)
             try:
                 while t.env_steps < run.start_steps and not interrupted():
                     t = training.explore_at_random(setup, t)
-                    reporter.steps(t, "random start")
+                    reporter.steps(t, "random actions")
                 while t.env_steps < run.steps and not interrupted():
                     t, outcome = training.iterate(setup, t, reporter.learning)
-                    reporter.iteration(t, journal.iteration(t, outcome), outcome)
-                    if t.env_steps // run.eval_every > journal.evaluated // run.eval_every:
-                        _test(setup, t, journal, reporter)
-                    if time.monotonic() - journal.saved > 60 * run.checkpoint_every:
-                        journal.checkpoint(t)
-            except UserError:  # the env broke or every agent diverged: `t` is the state from before
-                journal.checkpoint(t)
+                    reporter.iteration(t, recorder.iteration(t, outcome), outcome)
+                    if t.env_steps // run.eval_every > recorder.evaluated // run.eval_every:
+                        _evaluate(setup, t, recorder, reporter)
+                    if time.monotonic() - recorder.saved > 60 * run.checkpoint_every:
+                        recorder.checkpoint(t)
+            except UserError:  # the env failed or every agent diverged: `t` is the state from before
+                recorder.checkpoint(t)
                 raise
-            journal.checkpoint(t)  # before the last test, which a run that goes on to more steps does not have
-            if t.env_steps >= run.steps and journal.evaluated < t.env_steps:
-                _test(setup, t, journal, reporter)
             result = Run(path, setup, t)
-            reporter.end(result, journal.wall(), interrupted=t.env_steps < run.steps)
+            if not result.finished:
+                recorder.event("stop", t)
+            recorder.checkpoint(
+                t
+            )  # before the last evaluation, which a run that is resumed to more steps does not have
+            if result.finished:
+                if recorder.evaluated < t.env_steps:
+                    _evaluate(setup, t, recorder, reporter)
+                recorder.event("end", t)
+            reporter.end(result, recorder.wall(), interrupted=not result.finished)
+            if interrupted():
+                raise Interrupted(result)
             return result
     except OSError as error:
         raise UserError(
@@ -243,7 +339,7 @@ def _go_on(path: Path, setup: Setup, t: Progress, counters: dict[str, Any], repo
         ) from error
 
 
-def _test(setup: Setup, t: Progress, journal: Journal, reporter: Reporter) -> None:
+def _evaluate(setup: Setup, t: Progress, recorder: Recorder, reporter: Reporter) -> None:
     returns = training.evaluate(setup, t)
-    journal.evaluation(t, returns)
+    recorder.evaluation(t, returns, _champion(setup, t))
     reporter.evaluation(t, returns)

@@ -3,8 +3,9 @@
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
+from functools import partial
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
@@ -23,6 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.path.insert(0, "")  # as with `python -m`: `oht train my_file:MyEnv` finds what lies here
         sys.stdout.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue]; a screen may lack signs
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None and words[:1] == ["train"] and not {"--quiet", "-h", "--help"} & set(words):
+        print(f"oht {version('oht')}: loading JAX ...", flush=True)  # importing and compiling take some seconds
     try:
         if words and not words[0].startswith("-") and words[0] not in COMMANDS:
             raise unknown("command", words[0], COMMANDS)
@@ -163,9 +166,9 @@ def _train(options: argparse.Namespace) -> int:
     if options.resume:
         others = (options.task, options.out, options.config, options.tune, options.overwrite)
         if any(others) or set(given) - {"steps"}:
-            raise UserError("--resume goes on with the run as it was; only --steps and --quiet can be given with it.")
+            raise UserError("--resume continues the run as it was; only --steps and --quiet can be given with it.")
         steps = settings.number("steps", given["steps"], int) if "steps" in given else None
-        return _ended(api.resume(options.resume, steps=steps, progress=show), show)
+        return _ended(partial(api.resume, options.resume, steps=steps, progress=show), show)
     values = config.read_file(options.config) if options.config else {}
     for name in ("out", "overwrite", "progress"):
         if name in values:
@@ -174,17 +177,21 @@ def _train(options: argparse.Namespace) -> int:
     values["tune"] = {**values.get("tune", {}), **dict(map(_assignment, options.tune))}
     if not values.get("task"):
         raise UserError("which task? For example: oht train Pendulum-v1, or one of `oht tasks`.")
-    return _ended(api.train(**values, out=options.out, overwrite=options.overwrite, progress=show), show)
+    return _ended(partial(api.train, **values, out=options.out, overwrite=options.overwrite, progress=show), show)
 
 
-def _ended(run: "Run", shown: bool) -> int:
-    """The exit code; a run that was stopped says how to go on, if it has not yet."""
-    run.close()
-    if run.progress.env_steps >= run.setup.config.run.steps:
-        return 0
-    if not shown:
-        print(f"oht: stopped; go on with: oht train --resume {run.path}", file=sys.stderr)
-    return 130
+def _ended(train: Callable[[], "Run"], shown: bool) -> int:
+    """Train and return the exit code; say how to continue an interrupted run, unless the reporter has."""
+    from oht.api import Interrupted
+
+    try:
+        train().close()
+    except Interrupted as stop:
+        if not stop.run.finished:
+            if not shown:
+                print(f"oht: stopped; continue with: oht train --resume {stop.run.path}", file=sys.stderr)
+            return 130
+    return 0
 
 
 def _assignment(text: str, form: str = "--tune NAME=SPACE", example: str = "--tune n_step=1,2,3") -> tuple[str, str]:
@@ -197,18 +204,19 @@ def _assignment(text: str, form: str = "--tune NAME=SPACE", example: str = "--tu
 
 def _describe_eval(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", type=Path, metavar="RUN", help="a run folder")
-    parser.add_argument("--episodes", default="10", help="how many [10]")
-    parser.add_argument("--seed", default="0", help="of the envs [0]")
+    parser.add_argument("--best", action="store_true", help="the agent with the best evaluation [the last one]")
+    parser.add_argument("--episodes", default="10", help="number of episodes [10]")
+    parser.add_argument("--seed", default="0", help="seed of the envs [0]")
 
 
 def _eval(options: argparse.Namespace) -> None:
     from oht import api, settings
-    from oht.report.tables import print_evaluation
+    from oht.report.terminal import print_evaluation
 
     episodes, seed = (settings.number(n, getattr(options, n), int) for n in ("episodes", "seed"))
     settings.within("episodes", episodes, 1, 100_000)
     settings.within("seed", seed, 0, 2**31 - 1)
-    run = api.load(options.path)
+    run = api.load(options.path, best=options.best)
     print_evaluation(options.path, run.evaluate(episodes, seed))
     run.close()
 
@@ -218,7 +226,7 @@ def _describe_tasks(parser: argparse.ArgumentParser) -> None:
 
 
 def _tasks(options: argparse.Namespace) -> None:
-    from oht.report.tables import print_tasks
+    from oht.report.terminal import print_tasks
 
     print_tasks()
 
@@ -352,7 +360,7 @@ def _scores(options: argparse.Namespace) -> None:
 COMMANDS = {
     "train": (_describe_train, _train, "train an agent"),
     "tasks": (_describe_tasks, _tasks, "the tasks of the paper and what they need"),
-    "eval": (_describe_eval, _eval, "test a trained agent"),
+    "eval": (_describe_eval, _eval, "evaluate a trained agent"),
     "plot": (_describe_plot, _plot, "draw the returns and the schedule of a run"),
     "suites": (_describe_suites, _suites, "the figures and tables of the paper that `oht sweep` runs"),
     "sweep": (_describe_sweep, _sweep, "train every run of a figure or a table"),

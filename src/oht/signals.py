@@ -1,4 +1,4 @@
-"""A wish to stop, from a terminal or a cluster."""
+"""Ctrl-C and SIGTERM while a run trains."""
 
 import contextlib
 import os
@@ -8,22 +8,40 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 
+def exit_process(number: int) -> None:
+    """End this process without any clean-up: for a command line that has been told twice."""
+    os._exit(128 + number)
+
+
+def _raise(number: int) -> None:
+    raise KeyboardInterrupt
+
+
 @contextlib.contextmanager
-def interruption() -> Iterator[Callable[[], bool]]:
-    """Turns the first SIGINT or SIGTERM into a wish to stop after this iteration; the second stops at once."""
-    wish = threading.Event()
+def interruption(
+    first: Callable[[], None] | None = None, second: Callable[[int], None] = _raise
+) -> Iterator[Callable[[], bool]]:
+    """Gives a function that says whether SIGINT or SIGTERM has arrived.
+
+    The first signal calls `first`, in a thread of its own because a signal may arrive in the middle of a print; the
+    second calls `second` with its number, by default to raise KeyboardInterrupt at once. Outside of the main thread,
+    where Python allows no signal handlers, signals stay as they are.
+    """
+    arrived = threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        yield wish.is_set
+        yield arrived.is_set
         return
 
-    def ask(number: int, frame: FrameType | None) -> None:
-        if wish.is_set():
-            os._exit(128 + number)
-        wish.set()
+    def handle(number: int, frame: FrameType | None) -> None:
+        if arrived.is_set():
+            second(number)
+        arrived.set()
+        if first:
+            threading.Thread(target=first, daemon=True).start()
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield wish.is_set
+        yield arrived.is_set
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from gymnasium import spaces
@@ -28,6 +28,7 @@ class Pool(Protocol):
     obs: int
     action: int
     size: int
+    spaces: tuple[spaces.Space, spaces.Box]  # the env's own, of observations and actions
 
     def rollout(self, act: Act, seeds: Sequence[int]) -> list[Episode]:
         """One episode for each of M <= size seeds, all running at once.
@@ -35,14 +36,6 @@ class Pool(Protocol):
         `act` is called once per time step with the observations of all M; the rows of episodes that have ended are
         stale, and what it answers there is ignored.
         """
-        ...
-
-    def to_vector(self, obs: Any) -> np.ndarray:
-        """An observation of the env itself as the numbers that policies see."""
-        ...
-
-    def to_action(self, action: np.ndarray) -> np.ndarray:
-        """A policy's action in [-1, 1] as the env itself takes it."""
         ...
 
     def close(self) -> None: ...

@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import gymnasium
 import numpy as np
 
 from oht.envs.backend import Backend, EnvError, Pool, cores
 from oht.envs.delay import pay_late
-from oht.envs.gym import InProcess, Maker, flat, maker, scaled
+from oht.envs.gym import InProcess, Maker, maker
 from oht.envs.tasks import Task, find, named, require
 from oht.envs.workers import Workers, portable
 from oht.errors import UserError
@@ -86,7 +85,7 @@ class Rollouts:
     """The pool over any backend. Envs whose episode has ended are not stepped; a rollout that fails closes the pool."""
 
     def __init__(self, name: str, backend: Backend, size: int, limit: int, delay: int):
-        self.obs, self.action, self.size = backend.obs, backend.action, size
+        self.obs, self.action, self.size, self.spaces = backend.obs, backend.action, size, backend.spaces
         self._name, self._backend, self._limit, self._delay = name, backend, limit, delay
         self._closed = False
         self._observations = np.empty((limit + 1, size, self.obs), np.float32)
@@ -103,16 +102,6 @@ class Rollouts:
         except BaseException:  # envs may be anywhere in their episodes and workers still busy
             self.close()
             raise
-
-    def to_vector(self, obs: Any) -> np.ndarray:
-        plain = isinstance(obs, np.ndarray) and obs.shape == (self.obs,)  # flat already, whatever the env's own form
-        vector = obs.astype(np.float32) if plain else flat(self._backend.spaces[0], obs)
-        if vector.size != self.obs:
-            raise UserError(f"an observation of {self._name} has {self.obs} numbers, not {vector.size}.")
-        return vector
-
-    def to_action(self, action: np.ndarray) -> np.ndarray:
-        return scaled(self._backend.spaces[1], action)
 
     def close(self) -> None:
         if not self._closed:

@@ -21,21 +21,28 @@ from oht import runs, settings
 from oht.errors import UserError
 from oht.experiments.suites import Job
 from oht.report.progress import Reporter
+from oht.runs import last_row
 
 PATIENCE = 600.0  # seconds that the process of a killed sweep may take to save its last iteration
-TAIL = 16 * 1024  # bytes at the end of a table that hold its last row
 
 
 def work(job: Job, path: Path, steps: int, reporter: Reporter | None = None) -> bool:
-    """Trains a run to `steps`, from its start or its last checkpoint. Returns False if a signal stopped it before."""
-    from oht import api
-
+    """Trains a run to `steps`, from its start or its last checkpoint; False: a signal stopped it before."""
     _wait_until_free(path)
     if finished(path, steps):
         return True
-    reporter = reporter or Reporter()
-    saved = saved_steps(path)
-    if saved is None:
+    try:
+        _train(job, path, steps, reporter or Reporter())
+    except KeyboardInterrupt:  # the run is saved
+        return finished(path, steps)
+    return True
+
+
+def _train(job: Job, path: Path, steps: int, reporter: Reporter) -> None:
+    from oht import api
+
+    reached = saved_steps(path)
+    if reached is None:
         if last_row(path / "evals.csv"):
             raise UserError(f"{path} has evaluations but no checkpoint to go on from; move it away to train it anew.")
         (path / f"{runs.FACTS}.part").unlink(missing_ok=True)  # left by a run that was killed at its very start
@@ -43,9 +50,8 @@ def work(job: Job, path: Path, steps: int, reporter: Reporter | None = None) -> 
         where = {"out": path, "overwrite": begun, "progress": reporter}
         run = api.train(job.task, **job.settings, seed=job.seed, steps=steps, **where)
     else:
-        run = api.resume(path, steps=max(steps, saved), progress=reporter)
+        run = api.resume(path, steps=max(steps, reached), progress=reporter)
     run.close()
-    return run.progress.env_steps >= steps
 
 
 def finished(path: Path, steps: int) -> bool:
@@ -58,19 +64,6 @@ def saved_steps(path: Path) -> int | None:
     """The env steps of a run's newest checkpoint."""
     numbers = (int(place.name) for place in (path / "checkpoint").glob("[0-9]*") if place.name.isdecimal())
     return max(numbers, default=None)
-
-
-def last_row(path: Path) -> dict[str, float] | None:
-    """The last complete row of a table that is still being written; its length does not matter, unlike for `rows`."""
-    try:
-        with path.open("rb") as file:
-            header = file.readline().decode().strip().split(",")
-            begin = file.tell()
-            file.seek(max(begin, os.path.getsize(path) - TAIL))
-            lines = file.read().split(b"\n")[:-1]  # what follows the last line's end is not complete
-        return dict(zip(header, map(float, lines[-1].decode().split(",")), strict=True)) if lines else None
-    except (OSError, ValueError):
-        return None
 
 
 def _wait_until_free(path: Path) -> None:

@@ -21,9 +21,10 @@ from rich.text import Text
 from oht import runs
 from oht.errors import UserError
 from oht.experiments import suites
-from oht.experiments.job import Engine, finished, last_row, saved_steps
+from oht.experiments.job import Engine, finished, saved_steps
 from oht.experiments.suites import Job, Settings, Suite
-from oht.signals import interruption
+from oht.runs import last_row
+from oht.signals import exit_process, interruption
 
 NAP = 0.1  # seconds between two calls of `Engine.poll`
 
@@ -69,7 +70,7 @@ def sweep(suite: Suite, root: Path, *, engine: Engine, console: Console) -> int:
                 console.print("runs that have begun keep their eval_every.", highlight=False)
             suites.save(suite.joined(before) if before else suite, root / suites.FILE)
             items = plan(suite, root)
-            with interruption() as interrupted, Overview(console, items, suite.steps) as view:
+            with interruption(second=exit_process) as interrupted, Overview(console, items, suite.steps) as view:
                 _train(items, suite.steps, engine, view, interrupted)
     states = {item.state for item in items}
     return 130 if states & {"waiting", "stopped"} else 1 if "failed" in states else 0

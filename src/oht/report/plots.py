@@ -1,6 +1,5 @@
 """The plot of one run: returns over env steps and, below, how the hyper-parameters moved."""
 
-import csv
 import re
 import tomllib
 from pathlib import Path
@@ -8,26 +7,25 @@ from typing import Any
 
 import matplotlib
 
-matplotlib.use("Agg")  # files only: no screen needed
+matplotlib.use("Agg")  # writes files only
 import matplotlib.pyplot as plt
 import numpy as np
 
 from oht.errors import UserError
-
-Columns = dict[str, np.ndarray]
+from oht.runs import Columns, columns
 
 
 def plot_run(run: Path, out: Path) -> Path:
-    """Draws the run folder into a PNG, PDF or SVG file."""
-    evals, metrics, schedule = (read(run / name) for name in ("evals.csv", "metrics.csv", "schedule.csv"))
+    """Draw a run folder to a PNG, PDF or SVG file."""
+    evals, metrics, schedule = (columns(run / name) for name in ("evals.csv", "metrics.csv", "schedule.csv"))
     if not metrics:
         raise UserError(f"{run} has no finished iteration to plot yet (metrics.csv is missing or empty).")
-    for table, columns in (
+    for table, needed in (
         (metrics, ("env_steps", "return_mean")),
         (evals, ("env_steps", "return_mean", "return_std")),
     ):
-        if table and not set(columns) <= set(table):
-            raise UserError(f"the tables of {run} lack some of the columns {', '.join(columns)}.")
+        if table and not set(needed) <= set(table):
+            raise UserError(f"the tables of {run} lack some of the columns {', '.join(needed)}.")
     logarithmic = log_scaled(run / "config.toml")
     tuned = names(schedule)
     figure, axes = plt.subplots(
@@ -51,21 +49,8 @@ def plot_run(run: Path, out: Path) -> Path:
     return out
 
 
-def read(path: Path) -> Columns:
-    """The columns of a table; an empty dict where there are no rows."""
-    if not path.exists():
-        return {}
-    try:
-        with path.open(newline="") as file:
-            header, *rows = list(csv.reader(file)) or [[]]
-        whole = [row for row in rows if len(row) == len(header)]
-        return {name: np.array([float(row[i]) for row in whole]) for i, name in enumerate(header)} if whole else {}
-    except (OSError, ValueError, csv.Error) as error:
-        raise UserError(f"{path} cannot be read as a table of numbers: {error}.") from None
-
-
 def log_scaled(config: Path) -> set[str]:
-    """The hyper-parameters that are searched by their logarithm."""
+    """The names of the hyper-parameters that are tuned on a log scale."""
     try:
         tune = tomllib.loads(config.read_text("utf-8")).get("tune", {})
     except (OSError, ValueError) as error:
@@ -74,7 +59,7 @@ def log_scaled(config: Path) -> set[str]:
 
 
 def names(schedule: Columns) -> list[str]:
-    """What a schedule has a distribution of: `actor_lr`, `n_step`, or `actor_lr+critic_lr` where both share one."""
+    """The names that a schedule has a distribution for: `actor_lr`, or `actor_lr+critic_lr` where both share one."""
     return list(dict.fromkeys(match[1] for column in schedule if (match := re.match(r"(.+?)/(?:mu$|p/)", column))))
 
 
@@ -88,7 +73,7 @@ def first(name: str) -> str:
 
 
 def samples(schedule: Columns, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(env steps, value, return) of all that was played."""
+    """(env steps, value, return) of every training episode."""
     numbers = sorted({int(m[1]) for c in schedule if (m := re.fullmatch(r"sample/(\d+)/return", c))})
     steps = np.concatenate([schedule["env_steps"] for _ in numbers])
     values = np.concatenate([schedule[f"sample/{i}/{first(name)}"] for i in numbers])
@@ -108,7 +93,7 @@ def draw_returns(axis: Any, evals: Columns, metrics: Columns) -> None:
 
 
 def draw_probabilities(axis: Any, schedule: Columns, name: str) -> None:
-    """Stacked: at each step the heights are the probabilities of the values."""
+    """Stacked areas: at each step the heights are the probabilities of the values."""
     values = discrete_values(schedule, name)
     shares = [schedule[f"{name}/p/{value}"] for value in values]
     colours = plt.get_cmap("viridis")(np.linspace(0.15, 0.9, len(values)))

@@ -1,5 +1,6 @@
 """What a person sees while a run trains."""
 
+import sys
 import time
 from typing import Any
 
@@ -11,9 +12,11 @@ from rich.text import Text
 
 from oht import spaces
 
+STOPPING = "saving and stopping after this iteration; a second Ctrl-C stops at once"
+
 
 class Reporter:
-    """Hears of everything that happens; this one stays silent."""
+    """Called for everything that happens in a run. This one shows only that an interrupted run is about to stop."""
 
     def __enter__(self) -> "Reporter":
         return self
@@ -28,6 +31,10 @@ class Reporter:
     def evaluation(self, t: Any, returns: list[float]) -> None: ...
     def end(self, run: Any, wall: float, interrupted: bool) -> None: ...
 
+    def stopping(self) -> None:
+        """Called from another thread when the first signal arrives."""
+        print(f"oht: {STOPPING}.", file=sys.stderr, flush=True)
+
 
 Silent = Reporter
 
@@ -38,7 +45,7 @@ class _Speed(ProgressColumn):
 
 
 class Terminal(Reporter):
-    """A bar with the time left, the speed and the last returns; a line per test; a table at the end."""
+    """A progress bar with speed, time left and the last returns; a line per evaluation; a table at the end."""
 
     def __init__(self, console: Console | None = None):
         self.console = console or Console()
@@ -52,8 +59,7 @@ class Terminal(Reporter):
             console=self.console,
             speed_estimate_period=120,
         )
-        self._news = {"phase": "", "return": "", "test": ""}
-        self._tests: list[tuple[int, float, float]] = []
+        self._news = {"phase": "", "return": "", "evaluation": ""}
 
     def __enter__(self) -> "Terminal":
         self._bar.start()
@@ -84,18 +90,21 @@ class Terminal(Reporter):
 
     def iteration(self, t: Any, row: dict[str, float], outcome: Any) -> None:
         for agent in outcome.health.replaced.nonzero()[0]:
-            self.console.print(f"agent {agent} learns no more at {t.env_steps:,} steps; a healthy one takes its place")
+            self.console.print(f"agent {agent} diverged or saturated at {t.env_steps:,} steps and was replaced")
         self._bar.update(self._task, completed=t.env_steps)
         self._show(**{"phase": "", "return": f"return {row['return_mean']:.1f}"})
 
     def evaluation(self, t: Any, returns: list[float]) -> None:
         mean = sum(returns) / len(returns)
         spread = (sum((r - mean) ** 2 for r in returns) / len(returns)) ** 0.5
-        self._tests.append((t.env_steps, mean, spread))
-        self.console.print(f"test at {t.env_steps:>10,} steps: {mean:8.1f} +- {spread:.1f}")
-        self._show(test=f"test {mean:.1f}")
+        self.console.print(f"evaluation at {t.env_steps:>10,} steps: {mean:8.1f} +- {spread:.1f}")
+        self._show(evaluation=f"evaluation {mean:.1f}")
+
+    def stopping(self) -> None:
+        self.console.print(STOPPING)
 
     def end(self, run: Any, wall: float, interrupted: bool) -> None:
+        """The evaluations are those of the whole run, also after a resume."""
         self._bar.stop()
         table = Table(
             title="stopped early" if interrupted else "done", title_justify="left", show_header=False, box=None
@@ -105,11 +114,12 @@ class Terminal(Reporter):
         table.add_row("env steps", f"{run.progress.env_steps:,}")
         table.add_row("gradient steps", f"{run.progress.updates:,}")
         table.add_row("wall time", f"{wall / 60:.1f} min")
-        if self._tests:
-            best = max(self._tests, key=lambda test: test[1])
-            for name, (steps, mean, _) in (("first", self._tests[0]), ("last", self._tests[-1]), ("best", best)):
-                table.add_row(f"{name} test", f"{mean:.1f}", f"at {steps:,} steps")
+        if evals := run.evals:
+            best = max(evals, key=lambda row: row["return_mean"])
+            for name, row in (("first", evals[0]), ("last", evals[-1]), ("best", best)):
+                note = f"at {row['env_steps']:,.0f} steps" + (", saved in best/" if name == "best" else "")
+                table.add_row(f"{name} evaluation", f"{row['return_mean']:.1f}", note)
         self.console.print(table)
         self.console.print(f"run folder: {run.path}", markup=False, soft_wrap=True)
         if interrupted:
-            self.console.print(f"go on with: oht train --resume {run.path}", markup=False, soft_wrap=True)
+            self.console.print(f"continue with: oht train --resume {run.path}", markup=False, soft_wrap=True)

@@ -1,9 +1,10 @@
 """The state of a run on disk: written aside and renamed, with checksums; the newest two are kept.
 
     checkpoint/000000010000/state.npz    agents and tuner, each array by its path in the tree
-    checkpoint/000000010000/state.json   counters and the names and checksums of all files it needs
+    checkpoint/000000010000/state.json   counters, and the names and checksums of all files it needs
     checkpoint/replay/0-10010.npz        the slots of the replay written between two checkpoints
-    checkpoint/replay/0-10010-3.npz      the same of agent 3, where each agent has a ring of its own
+    checkpoint/replay/0-10010-3.npz      the same for agent 3, where each agent has its own replay
+    best/000000010000/                   state.npz and state.json of the agent with the best evaluation
 
 The replay is stored in pieces: a checkpoint writes only the slots that are new since the one before.
 Nothing is ever unpickled.
@@ -29,11 +30,15 @@ from oht.errors import UserError
 KEEP = 2
 
 
+def exists(folder: Path, number: int) -> bool:
+    return _place(folder, number).exists()
+
+
 def save(folder: Path, number: int, state: Any, counters: Mapping[str, Any], replay: ring.Replay) -> None:
-    """Checkpoint `number` (they grow) of a run: a pytree of arrays, plain counters, and the replay."""
-    place, pieces = folder / f"{number:012d}", folder / "replay"
-    if place.exists():  # a run that stops where it was resumed
+    """Save checkpoint `number` (numbers grow): a pytree of arrays, plain counters, and the replay."""
+    if exists(folder, number):  # a run that stops where it was resumed
         return
+    pieces = folder / "replay"
     pieces.mkdir(parents=True, exist_ok=True)
     known = _newest(folder)
     files = dict(known["pieces"]) if known else {}
@@ -42,29 +47,76 @@ def save(folder: Path, number: int, state: Any, counters: Mapping[str, Any], rep
         files |= _write_new_pieces(pieces, one, max(ours, default=0), suffix)
     oldest = {suffix: int(one.written) - len(one.end) for suffix, one in _rings(replay).items()}
     files = {name: digest for name, digest in files.items() if _piece(name).until > oldest[_piece(name).suffix]}
-
-    aside = folder / "new.part"
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir()
-    arrays = {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(state)}
     facts = {
         "counters": dict(counters),
-        "state": _write_arrays(aside / "state.npz", arrays),
         "pieces": files,
         "slots": list(replay.end.shape),
         "replay": {name: np.asarray(getattr(replay, name)).tolist() for name in ("written", "stored", "dropped")},
     }
-    _write(aside / "state.json", json.dumps({"facts": facts, "checksum": _checksum(_text(facts))}).encode())
-    _sync_names(aside)
-    os.replace(aside, place)
-    _sync_names(folder)
+    _write_state(folder, number, state, facts)
     _tidy(folder)
 
 
-def load(folder: Path, state: Any, replay: ring.Replay | None) -> tuple[Any, dict[str, Any], ring.Replay | None]:
-    """The newest checkpoint that is whole, in the shape of the given state and replay (None: not wanted).
+def save_best(folder: Path, number: int, agent: Any, facts: Mapping[str, Any]) -> None:
+    """Save the agent of the best evaluation so far, made at env step `number`, with facts about the evaluation."""
+    if not exists(folder, number):
+        folder.mkdir(exist_ok=True)
+        _write_state(folder, number, agent, {"env_steps": number, **facts})
 
-    Who asks for the replay goes on from here, so damaged checkpoints are then removed.
+
+def load_best(folder: Path, agent: Any) -> tuple[Any, dict[str, Any]]:
+    """The agent of the best evaluation, in the structure of the given one, and the facts about the evaluation."""
+    for path in _all(folder):  # each one is better than those before
+        try:
+            facts = _facts(path)
+            return _unflatten(agent, _read_arrays(path / "state.npz", facts["state"])), facts
+        except Damaged as damage:
+            warnings.warn(f"best agent {path.name} is damaged ({damage}); the one before is used.", stacklevel=2)
+    raise UserError(f"{folder.parent} has no best agent that can be read: the first evaluation saves one.")
+
+
+def drop_later(folder: Path, number: int | None) -> None:
+    """Remove best agents that were saved after evaluation `number` (None: all): a resumed run evaluates again."""
+    for path in _all(folder):
+        if number is None or int(path.name) > number:
+            shutil.rmtree(path)
+
+
+def drop_unneeded(folder: Path, checkpoints: Path) -> None:
+    """Remove best agents that no kept checkpoint names, except the newest."""
+    needed = set()
+    for path in _all(checkpoints):
+        try:
+            needed.add((_facts(path)["counters"].get("best") or {}).get("env_steps"))
+        except Damaged:
+            continue
+    for path in list(_all(folder))[1:]:
+        if int(path.name) not in needed:
+            shutil.rmtree(path)
+
+
+def _place(folder: Path, number: int) -> Path:
+    return folder / f"{number:012d}"
+
+
+def _write_state(folder: Path, number: int, state: Any, facts: Mapping[str, Any]) -> None:
+    """Write a pytree and facts to a folder of their own, beside its place, and rename it."""
+    aside = folder / "new.part"
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir()
+    arrays = {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(state)}
+    facts = {**facts, "state": _write_arrays(aside / "state.npz", arrays)}
+    _write(aside / "state.json", json.dumps({"facts": facts, "checksum": _checksum(_text(facts))}).encode())
+    _sync_names(aside)
+    os.replace(aside, _place(folder, number))
+    _sync_names(folder)
+
+
+def load(folder: Path, state: Any, replay: ring.Replay | None) -> tuple[Any, dict[str, Any], ring.Replay | None]:
+    """The newest undamaged checkpoint, in the structure of the given state and replay (None: do not read the replay).
+
+    Leaves of the given state may be arrays or `jax.ShapeDtypeStruct`; the latter are read as NumPy arrays.
+    With a replay the run continues from here, so newer, damaged checkpoints are removed.
     """
     damaged: list[Path] = []
     for path in _all(folder):
@@ -127,7 +179,7 @@ def _unflatten(state: Any, arrays: Mapping[str, np.ndarray]) -> Any:
 
 
 class Piece(NamedTuple):
-    """Which slots of which ring a file holds."""
+    """Which slots of which replay a file holds."""
 
     since: int
     until: int
@@ -140,7 +192,7 @@ def _piece(name: str) -> Piece:
 
 
 def _rings(replay: ring.Replay) -> dict[str, ring.Replay]:
-    """The one ring, or those of all agents, by what ends the names of their files."""
+    """The shared replay, or those of all agents, by the suffix of their file names."""
     parts = [np.asarray(leaf) for leaf in replay]
     if replay.written.ndim == 0:
         return {"": ring.Replay(*parts)}  # pyright: ignore[reportArgumentType]
@@ -192,7 +244,7 @@ def _read_ring(folder: Path, pieces: Mapping[str, str], replay: ring.Replay, cou
 
 
 def _write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> str:
-    """The checksum of what was written."""
+    """Write arrays without pickle and return the checksum of the file."""
     content = io.BytesIO()
     np.savez(content, **arrays)  # pyright: ignore[reportArgumentType]
     _write(path, content.getbuffer())
@@ -219,7 +271,7 @@ def _checksum(content: bytes | memoryview) -> str:
 
 
 def _write(path: Path, content: bytes | memoryview) -> None:
-    """Returns when it is on the disk."""
+    """Write a file and return when it is on the disk."""
     with path.open("wb") as file:
         file.write(content)
         file.flush()
@@ -227,7 +279,7 @@ def _write(path: Path, content: bytes | memoryview) -> None:
 
 
 def _sync_names(folder: Path) -> None:
-    """Returns when the names in the folder are on the disk, so that a power cut cannot undo a renaming."""
+    """Return when the names in the folder are on the disk, so that a power cut cannot undo a renaming."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -236,7 +288,7 @@ def _sync_names(folder: Path) -> None:
 
 
 def _tidy(folder: Path) -> None:
-    """Keeps the newest checkpoints and the pieces that they need."""
+    """Remove all but the newest checkpoints and the pieces that they need."""
     paths = list(_all(folder))
     for path in paths[KEEP:]:
         shutil.rmtree(path, ignore_errors=True)

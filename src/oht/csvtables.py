@@ -1,0 +1,124 @@
+"""CSV tables of numbers: one writer and one reader for the whole package."""
+
+import csv
+import io
+import os
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from oht.errors import UserError
+
+Columns = dict[str, np.ndarray]
+TAIL = 64 * 1024  # bytes from the end of a table in which its last row is looked for
+
+
+def columns(path: Path) -> Columns:
+    """All complete rows, as one array per column; an empty dict where there is no table or no row."""
+    header, values = _read(path)
+    return dict(zip(header, values.T, strict=True)) if len(values) else {}
+
+
+def rows(path: Path) -> list[dict[str, float]]:
+    """All complete rows, as one dict per row; an empty list where there is no table or no row."""
+    header, values = _read(path)
+    return [dict(zip(header, row, strict=True)) for row in values.tolist()]
+
+
+def last_row(path: Path) -> dict[str, float] | None:
+    """The last complete row, however long the table is; None where there is none that can be read."""
+    try:
+        with path.open("rb") as file:
+            header = file.readline()
+            file.seek(max(file.tell(), os.path.getsize(path) - TAIL))
+            lines = file.read().split(b"\n")[:-1]  # what follows the last line end is not complete
+        names, values = _parse(b"\n".join([header.rstrip(b"\r\n"), *lines[-1:], b""]))
+        return dict(zip(names, values[-1].tolist(), strict=True)) if len(values) else None
+    except (OSError, ValueError, csv.Error):
+        return None
+
+
+def _read(path: Path) -> tuple[list[str], np.ndarray]:
+    try:
+        return _parse(path.read_bytes())
+    except FileNotFoundError:
+        return [], np.empty((0, 0))
+    except (OSError, ValueError, csv.Error) as error:
+        raise UserError(f"{path} cannot be read as a table of numbers: {error}.") from None
+
+
+def _parse(content: bytes) -> tuple[list[str], np.ndarray]:
+    """Column names and values (rows, columns). The last line counts only if it is complete: a run may be writing it."""
+    complete = content[: content.rfind(b"\n") + 1].decode("utf-8")
+    header, *lines = list(csv.reader(io.StringIO(complete, newline=""))) or [[]]
+    if any(len(line) != len(header) for line in lines):
+        raise ValueError("its rows differ in length")
+    return header, np.array(lines, float).reshape(len(lines), len(header))
+
+
+class Table:
+    """A CSV file that grows by rows; the first row fixes the columns."""
+
+    def __init__(self, path: Path, size: int | None = None):
+        """Continue at byte `size` (later rows are cut), or start an empty table if `size` is None."""
+        self._path = path
+        if size is not None:
+            truncate(path, size)
+        self._file = path.open("a+" if size is not None else "w+", newline="")
+        self._columns = _header(path)
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        self._file = restored(self._path, self._file)
+        writer = csv.writer(self._file)
+        if self._columns is None:
+            self._columns = list(row)
+            writer.writerow(self._columns)
+        writer.writerow([_cell(row[name]) for name in self._columns])
+        self._file.flush()
+
+    def size(self) -> int:
+        """Flush to the disk and return the number of bytes."""
+        self._file = restored(self._path, self._file)
+        os.fsync(self._file.fileno())
+        return os.fstat(self._file.fileno()).st_size
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def restored(path: Path, file: Any) -> Any:
+    """The open file of a table; if somebody deleted or replaced it on disk, write it again and warn."""
+    try:
+        if os.path.samestat(os.stat(path), os.fstat(file.fileno())):
+            return file
+        what = "replaced"
+    except FileNotFoundError:
+        what = "deleted"
+    warnings.warn(f"{path} was {what} while the run was training; it is written again.", stacklevel=2)
+    file.seek(0)
+    content = file.read()
+    file.close()
+    path.write_text(content, "utf-8", newline="")
+    return path.open("a+", newline="")
+
+
+def truncate(path: Path, size: int) -> None:
+    """Cut a file to its size at a checkpoint; if it is shorter, keep its complete lines and warn."""
+    content = path.read_bytes() if path.exists() else b""
+    if len(content) < size:
+        warnings.warn(f"{path} has lost rows; it continues with those that are left.", stacklevel=2)
+    if content:
+        os.truncate(path, content.rfind(b"\n", 0, size) + 1)
+
+
+def _cell(value: Any) -> str:
+    """Short and exact: reading it back as float32 or int gives the same number."""
+    return f"{value:.9g}" if isinstance(value, float) else str(value)
+
+
+def _header(path: Path) -> list[str] | None:
+    with path.open(newline="") as file:
+        return next(csv.reader(file), None)

@@ -1,0 +1,453 @@
+"""The run folder and what users get from it: events, the best agent, interrupts, saved policies, cached programs."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from jax.core import Tracer
+
+import oht
+from environments import Echo, FollowObservation
+from oht import compilation, csvtables, policies, runs, signals, training
+from oht.api import Interrupted
+from oht.errors import UserError
+from oht.report.progress import Reporter, Terminal
+from test_training import TINY, StopsAfter, same, tiny
+
+TESTS = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> oht.Run:
+    return tiny(tmp_path_factory.mktemp("whole") / "run")
+
+
+@pytest.fixture(scope="module")
+def resumed(tmp_path_factory) -> oht.Run:
+    stopped = tiny(tmp_path_factory.mktemp("resumed") / "run", progress=StopsAfter(5))
+    return oht.resume(stopped.path, env=FollowObservation)
+
+
+# Tables
+
+
+def test_a_table_is_read_as_columns_and_as_rows(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text('a,"b,c"\r\n1,nan\r\n2,-inf\r\n3,0.')  # the last row is being written
+    assert runs.columns(path)["a"].tolist() == [1, 2]
+    assert runs.rows(path)[1] == {"a": 2, "b,c": -np.inf}
+    assert runs.last_row(path) == {"a": 2, "b,c": -np.inf}
+    assert (runs.columns(tmp_path / "none.csv"), runs.rows(tmp_path / "none.csv")) == ({}, [])
+
+
+@pytest.mark.parametrize("text", ["a,b\n1,2\n1\n", "a,b\n1,x\n", "a\n\xff\n"])
+def test_a_damaged_table_is_refused(text, tmp_path):
+    (tmp_path / "table.csv").write_bytes(text.encode("latin-1"))
+    with pytest.raises(UserError, match="cannot be read as a table of numbers"):
+        runs.columns(tmp_path / "table.csv")
+
+
+@pytest.mark.parametrize("name", ["metrics.csv", "events.jsonl"])
+def test_a_file_that_is_deleted_during_a_run_is_written_again_with_a_warning(name, whole, tmp_path):
+    class Deletes(Reporter):
+        def iteration(self, t, row, outcome):
+            if t.iteration == 3:
+                (tmp_path / "run" / name).unlink()
+
+    with pytest.warns(UserWarning, match=f"{name} was deleted while the run was training"):
+        run = tiny(tmp_path / "run", progress=Deletes())
+    same(whole, run)
+    assert [event["event"] for event in run.events] == [event["event"] for event in whole.events]
+
+
+def test_a_replaced_table_keeps_its_rows(tmp_path):
+    table = csvtables.Table(tmp_path / "table.csv")
+    table.append({"a": 1})
+    (tmp_path / "other").write_text("edited\n")
+    (tmp_path / "other").rename(tmp_path / "table.csv")
+    with pytest.warns(UserWarning, match="was replaced"):
+        table.append({"a": 2})
+    table.close()
+    assert [row["a"] for row in runs.rows(tmp_path / "table.csv")] == [1, 2]
+
+
+def test_a_run_whose_folder_is_deleted_stops_and_leaves_nothing(tmp_path):
+    class Deletes(Reporter):
+        def iteration(self, t, row, outcome):
+            if t.iteration == 3:
+                shutil.rmtree(tmp_path / "run")
+
+    with pytest.raises(UserError, match="was deleted or moved"):
+        tiny(tmp_path / "run", progress=Deletes())
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("place", ["/proc/nothing", "/proc/nothing/below", "a-file/below"])
+def test_a_place_that_cannot_be_written_is_refused_before_set_up(place, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("a-file").write_text("")
+    monkeypatch.setattr(training, "build", lambda *_: pytest.fail("the envs were opened"))
+    with pytest.raises(UserError, match="cannot be a run folder"):
+        tiny(Path(place))
+    assert [path.name for path in tmp_path.iterdir()] == ["a-file"]
+
+
+# Events
+
+
+def kinds(run: oht.Run) -> list[str]:
+    return [event["event"] for event in run.events]
+
+
+def test_the_events_of_a_run(whole):
+    evaluations = [event for event in whole.events if event["event"] == "evaluation"]
+    records = [event for event in whole.events if event["event"] == "record"]
+    assert [event["return_mean"] for event in evaluations] == pytest.approx([row["return_mean"] for row in whole.evals])
+    best = np.maximum.accumulate([row["return_mean"] for row in whole.evals])
+    assert len(records) == 1 + np.count_nonzero(np.diff(best) > 0)
+    assert kinds(whole)[:2] == ["start", "checkpoint"]
+    assert kinds(whole)[-1] == "end"
+    for event in whole.events:
+        assert {"event", "env_steps", "iteration", "wall_time"} <= set(event)
+    assert whole.events == runs.events(whole.path) == runs.events(whole.path / runs.EVENTS)
+
+
+def test_a_resumed_run_has_the_events_of_the_whole_run_and_those_of_its_stop(whole, resumed):
+    extra = {"stop", "resume", "checkpoint"}
+    assert [kind for kind in kinds(resumed) if kind not in extra] == [k for k in kinds(whole) if k not in extra]
+    assert kinds(resumed).index("stop") < kinds(resumed).index("resume")
+
+
+def test_events_after_the_checkpoint_are_cut(whole, tmp_path):
+    copy = tmp_path / "run"
+    shutil.copytree(whole.path, copy)
+    longer = oht.resume(copy, env=FollowObservation, steps=140)
+    assert kinds(longer).count("end") == 1
+    with (copy / runs.EVENTS).open("a") as file:
+        file.write('{"event": "evalu')
+    assert kinds(longer).count("end") == 1  # an incomplete line is not read
+
+
+def test_a_replaced_agent_is_an_event(tmp_path, monkeypatch):
+    iterate = training.iterate
+
+    def replacing(setup, t, look):
+        t, outcome = iterate(setup, t, look)
+        return t, outcome._replace(sick=[0] if t.iteration == 2 else [])
+
+    monkeypatch.setattr(training, "iterate", replacing)
+    run = tiny(tmp_path / "run")
+    replaced = [event for event in run.events if event["event"] == "replacement"]
+    assert [(event["agent"], event["iteration"]) for event in replaced] == [(0, 2)]
+
+
+# The best agent
+
+
+def best_of(run: oht.Run) -> dict[str, float]:
+    return max(run.evals, key=lambda row: row["return_mean"])
+
+
+def test_the_best_agent_is_kept_and_loaded(whole):
+    best, last = (oht.load(whole.path, env=FollowObservation, best=flag) for flag in (True, False))
+    newest = max((whole.path / "best").glob("0*"))
+    facts = json.loads((newest / "state.json").read_text())["facts"]
+    assert facts["env_steps"] == int(newest.name) == best_of(whole)["env_steps"]
+    assert facts["return_mean"] == pytest.approx(best_of(whole)["return_mean"])
+    same_weights = [
+        np.array_equal(a, b)
+        for a, b in zip(jax.tree.leaves(best.progress.agents), jax.tree.leaves(last.progress.agents), strict=True)
+    ]
+    assert all(same_weights) == (best_of(whole)["env_steps"] == whole.progress.env_steps)
+    assert len(best.evaluate(3)) == 3
+
+
+def test_the_best_agent_of_a_resumed_run_is_that_of_the_whole_run(whole, resumed):
+    one, other = (oht.load(run.path, env=FollowObservation, best=True) for run in (whole, resumed))
+    for a, b in zip(jax.tree.leaves(one.progress.agents), jax.tree.leaves(other.progress.agents), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_record_that_a_longer_run_does_not_have_is_dropped(tmp_path):
+    short = tiny(tmp_path / "short", steps=70)  # its last evaluation, at 70, is not one of the longer run
+    long = tiny(tmp_path / "long", steps=120)
+    longer = oht.resume(short.path, env=FollowObservation, steps=120)
+    assert best_of(longer)["env_steps"] == best_of(long)["env_steps"]
+    one, other = (oht.load(run.path, env=FollowObservation, best=True) for run in (longer, long))
+    for a, b in zip(jax.tree.leaves(one.progress.agents), jax.tree.leaves(other.progress.agents), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert len(list((longer.path / "best").glob("0*"))) <= 3  # those of the two checkpoints, and the newest
+
+
+def test_a_damaged_best_agent_is_noticed(whole, tmp_path):
+    copy = tmp_path / "run"
+    shutil.copytree(whole.path, copy)
+    for state in (copy / "best").glob("*/state.npz"):
+        state.write_bytes(state.read_bytes()[:-10])
+    with pytest.warns(UserWarning, match="checksum"), pytest.raises(UserError, match="no best agent"):
+        oht.load(copy, env=FollowObservation, best=True)
+
+
+def test_the_summary_names_first_last_and_best_of_the_whole_run(tmp_path, capsys):
+    stopped = tiny(tmp_path / "run", progress=StopsAfter(5))
+    first = stopped.evals[0]
+    resumed = oht.resume(stopped.path, env=FollowObservation, progress=Terminal())
+    out = " ".join(capsys.readouterr().out.split())
+    for name, row in (("first", first), ("last", resumed.evals[-1]), ("best", best_of(resumed))):
+        assert f"{name} evaluation {row['return_mean']:.1f} at {row['env_steps']:.0f} steps" in out
+
+
+# Interrupts
+
+
+def test_an_interrupt_from_python_saves_and_raises(tmp_path, capsys):
+    with pytest.raises(KeyboardInterrupt, match=r"continue with oht\.resume") as stop:
+        oht.train(FollowObservation, out=tmp_path / "run", progress=StopsAfter(2), **TINY)
+    assert isinstance(stop.value, Interrupted)
+    assert not stop.value.run.finished
+    assert "saving and stopping" in capsys.readouterr().err
+    assert int(max((tmp_path / "run" / "checkpoint").glob("0*")).name) == stop.value.run.progress.env_steps
+    assert oht.resume(tmp_path / "run", env=FollowObservation).finished
+
+
+def test_an_interrupt_in_the_last_iteration_is_not_swallowed(whole, tmp_path):
+    last = int(whole.metrics[-1]["iteration"])
+    with pytest.raises(Interrupted) as stop:
+        oht.train(FollowObservation, out=tmp_path / "run", progress=StopsAfter(last), **TINY)
+    assert stop.value.run.finished
+    same(whole, stop.value.run)
+
+
+def test_the_second_signal_raises_at_once():
+    said = threading.Event()
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with signals.interruption(said.set) as interrupted:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert interrupted()
+        assert said.wait(10)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
+
+
+def test_signals_are_left_alone_in_other_threads():
+    found = []
+
+    def look():
+        with signals.interruption() as interrupted:
+            found.append(interrupted())
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert found == [False]
+
+
+# Names
+
+
+def test_a_run_and_the_package_describe_themselves(whole):
+    assert (
+        repr(whole)
+        == f"<Run {str(whole.path)!r}: static td3 on {whole.setup.config.run.task}, seed 0, 120 of 120 steps>"
+    )
+    assert whole.finished
+    assert set(oht.__all__) < set(dir(oht))
+    assert oht.__version__.count(".") == 2
+
+
+# Start-up
+
+
+def test_loading_computes_no_new_agents(whole, monkeypatch):
+    traced, start = [], training.start
+
+    def watched(setup):
+        t = start(setup)
+        traced.append(isinstance(jax.tree.leaves(t.agents)[0], Tracer))
+        return t
+
+    monkeypatch.setattr(training, "start", watched)
+    loaded = oht.load(whole.path, env=FollowObservation)
+    assert traced == [True]
+    assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(loaded.progress.agents))
+    same(whole, loaded)
+
+
+@pytest.fixture
+def no_cache():
+    """JAX without a cache of its own, until the test ends."""
+    names = ("dir", "min_compile_time_secs", "min_entry_size_bytes")
+    names = [f"jax_compilation_cache_{names[0]}", *(f"jax_persistent_cache_{name}" for name in names[1:])]
+    before = {name: getattr(jax.config, name) for name in names}
+    jax.config.update("jax_compilation_cache_dir", None)
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+    compilation.compilation_cache.reset_cache()
+
+
+@pytest.mark.usefixtures("no_cache")
+def test_where_compiled_programs_are_kept(tmp_path, monkeypatch):
+    def folder() -> str | None:
+        return jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
+
+    monkeypatch.setenv("OHT_CACHE", "")
+    compilation.use_cache()
+    assert folder() is None
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("OHT_CACHE", str(tmp_path / "file" / "below"))
+    compilation.use_cache()
+    assert folder() is None
+    monkeypatch.setenv("OHT_CACHE", str(tmp_path / "cache"))
+    compilation.use_cache()
+    assert Path(str(folder())).is_relative_to(tmp_path / "cache")
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path / "own"))
+    compilation.use_cache()
+    assert folder() == str(tmp_path / "own")  # the user's choice
+
+
+def test_the_cache_does_not_grow_for_ever(tmp_path, monkeypatch):
+    monkeypatch.setattr(compilation, "LARGEST", 25)
+    for age in range(5):
+        (tmp_path / str(age)).write_bytes(bytes(10))
+        os.utime(tmp_path / str(age), (1e9 - age, 1e9 - age))
+    compilation._shrink(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]
+
+
+def test_a_cached_run_is_the_same_run(whole, tmp_path):
+    """Compiled here, compiled there, and read from the cache: the same rows."""
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in {**TINY, "hidden": "8,8"}.items()]
+    command = [sys.executable, "-c", "import sys; from oht.cli import main; sys.exit(main())", "train"]
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("JAX_")},
+        "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]),
+        "OHT_CACHE": str(tmp_path / "cache"),
+    }
+    before: set[str] = set()
+    for name in ("cold", "warm"):
+        words = ["environments:FollowObservation", *flags, "--out", str(tmp_path / name)]
+        since = time.monotonic()
+        ended = subprocess.run([*command, *words], env=environment, capture_output=True, text=True, check=False)
+        assert ended.returncode == 0, ended.stderr
+        assert ended.stdout.startswith("oht "), time.monotonic() - since  # the first line comes before JAX is loaded
+        same(whole, oht.load(tmp_path / name))
+        entries = {path.name for path in (tmp_path / "cache").rglob("*") if path.is_file()}
+        assert len(entries) > 5
+        if name == "warm":
+            assert entries == before
+        before = entries
+
+
+# Policies in a file
+
+
+def trained(tmp_path: Path, **settings) -> oht.Run:
+    return oht.train(FollowObservation, out=tmp_path / "run", **{**TINY, "steps": 60, **settings})
+
+
+@pytest.mark.parametrize("normalise", [False, True])
+@pytest.mark.parametrize("algo", ["td3", "ddpg", "sac"])
+def test_a_saved_policy_acts_as_the_run_does(algo, normalise, tmp_path):
+    run = trained(tmp_path, algo=algo, normalise=normalise)
+    policy = oht.load_policy(run.policy.save(tmp_path / "policy.npz"))
+    batch = np.random.default_rng(0).normal(size=(50, 1)).astype(np.float32)
+    np.testing.assert_allclose(policy(batch), run.policy(batch), atol=1e-5)
+    np.testing.assert_allclose(policy(batch[0]), policy(batch)[0], atol=1e-6)
+    action, state = policy.predict(batch[0], deterministic=True)
+    assert action.dtype == run.policy(batch[0]).dtype
+    assert action.shape == run.policy(batch[0]).shape
+    assert state is None
+    with pytest.raises(UserError, match="deterministic"):
+        policy.predict(batch, deterministic=False)
+
+
+@pytest.mark.parametrize("method", ["meta-gradient", "cem-rl", "oht"])
+def test_a_policy_of_any_method_can_be_saved(method, tmp_path):
+    run = tiny(tmp_path / "run", method)
+    policy = oht.load_policy(run.policy.save(tmp_path / "policy.npz"))
+    obs = np.array([0.3], np.float32)
+    np.testing.assert_allclose(policy(obs), run.policy(obs), atol=1e-5)
+
+
+def test_batches_of_dict_observations(tmp_path):
+    run = oht.train(Echo, out=tmp_path / "run", **{**TINY, "steps": 60})
+    policy = oht.load_policy(run.policy.save(tmp_path / "policy.npz"))
+    space = Echo().observation_space
+    space.seed(0)
+    single = [space.sample() for _ in range(4)]
+    batch = stacked(single)
+    for act in (run.policy, policy):
+        np.testing.assert_allclose(act(batch), np.stack([act(obs) for obs in single]), atol=1e-5)
+    np.testing.assert_allclose(policy(batch), run.policy.predict(batch)[0], atol=1e-5)
+    assert policy(single[0]).shape == Echo().action_space.shape
+    with pytest.raises(UserError, match="lacks a part"):
+        policy({"unknown": np.zeros(2)})
+
+
+def stacked(observations):
+    first = observations[0]
+    if isinstance(first, dict):
+        return {key: stacked([obs[key] for obs in observations]) for key in first}
+    if isinstance(first, tuple):
+        return tuple(stacked(list(parts)) for parts in zip(*observations, strict=True))
+    return np.stack(observations)
+
+
+def test_a_network_that_the_file_cannot_hold_is_refused(tmp_path, whole):
+    without_network = {name: value for name, value in TINY.items() if name != "hidden"}
+    run = oht.train(FollowObservation, algo="uniform", out=tmp_path / "run", **without_network)
+    with pytest.raises(UserError, match="the policy of uniform cannot be saved"):
+        run.policy.save(tmp_path / "policy.npz")
+    kernels = jax.tree.map(np.asarray, whole.policy._state)
+    other = kernels._replace(actor={"params": {"Dense_0": {"kernel": np.zeros((1, 1)), "bias": np.ones(1)}}})
+    policy = oht.load(whole.path, env=FollowObservation).policy
+    policy._state = other  # a network with other layers: its actions differ
+    with pytest.raises(UserError, match="its actions differ"):
+        policy.save(tmp_path / "policy.npz")
+    assert not (tmp_path / "policy.npz").exists()
+
+
+def test_a_policy_is_loaded_without_jax_and_gymnasium(whole, tmp_path):
+    path = whole.policy.save(tmp_path / "policy.npz")
+    code = (
+        f"import sys, time, oht; p = oht.load_policy({str(path)!r}); print(p([0.3]));"
+        "sys.exit(bool({'jax', 'gymnasium', 'flax'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, stdout=subprocess.DEVNULL).returncode == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"text", None])
+def test_a_file_that_is_no_policy_is_refused(content, tmp_path):
+    path = tmp_path / "policy.npz"
+    if content is None:
+        np.savez(path, kernel_0=np.zeros((1, 1)))
+    else:
+        path.write_bytes(content)
+    with pytest.raises(UserError, match="not a policy"):
+        oht.load_policy(path)
+    with pytest.raises(UserError, match="No such file"):
+        oht.load_policy(tmp_path / "none.npz")
+
+
+def test_the_layout_of_observations():
+    layout = {"dict": [["a", {"box": [2]}], ["b", {"tuple": [{"box": []}, {"box": [1, 2]}]}]]}
+    one = {"a": [1, 2], "b": (3, [[4, 5]])}
+    assert policies.width(layout) == 5
+    assert policies.vectors(layout, one).tolist() == [1, 2, 3, 4, 5]
+    batch = {"a": [[1, 2], [6, 7]], "b": ([3, 8], [[[4, 5]], [[9, 10]]])}
+    assert policies.vectors(layout, batch).tolist() == [[1, 2, 3, 4, 5], [6, 7, 8, 9, 10]]
+    with pytest.raises(UserError, match="different sizes"):
+        policies.vectors(layout, {"a": [[1, 2]], "b": ([3, 8], [[[4, 5]], [[9, 10]]])})
+    with pytest.raises(UserError, match="has shape"):
+        policies.vectors({"box": [3]}, np.zeros(4))
