@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from environments import search_path
 from oht import cli
 from oht.envs import tasks
 
@@ -275,7 +276,7 @@ def test_ctrl_c_stops_after_the_iteration_and_says_how_to_go_on(quiet, tmp_path)
     words = [*TINY[:-1], *(["--quiet"] if quiet else []), "--out", "run", "--steps", "1e6", "--replay-size", "2000"]
     process = subprocess.Popen(
         [sys.executable, "-c", "import sys; from oht.cli import main; sys.exit(main())", "train", PROBE, *words],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent), "COLUMNS": "80"},
+        env={**os.environ, "PYTHONPATH": search_path(), "COLUMNS": "80"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 import oht
+from environments import search_path
 from oht import cli, runs
 from oht import replay as ring
 from oht.errors import UserError
@@ -38,7 +39,7 @@ WORDS = [
 
 def started(*words: str, cached: bool = True) -> subprocess.Popen:
     """`oht train` in a process of its own, which shares compiled code with the others."""
-    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+    environment = {**os.environ, "PYTHONPATH": search_path()}
     if cached:
         environment |= {
             "JAX_COMPILATION_CACHE_DIR": str(jax.config.jax_compilation_cache_dir),  # pyright: ignore
