@@ -241,6 +241,7 @@ def test_train_eval_plot_and_go_on(capsys):
     assert cli.main(["train", "--config", "run.toml", "--steps", "60", "--out", "[/a]", "--quiet"]) == 0
     assert cli.main(["eval", "[/a]", "--episodes", "3"]) == 0
     assert "[/a]" in capsys.readouterr().out
+    assert cli.main(["eval", "[/a]", "--best", "--episodes", "3"]) == 0
     assert cli.main(["plot", "[/a]"]) == 0
     assert Path("[/a]/plot.png").stat().st_size > 10_000
     assert "picture.xyz" in refused(capsys, "plot", "[/a]", "--out", "picture.xyz")
