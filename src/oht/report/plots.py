@@ -156,7 +156,7 @@ def draw_champion(schedule: Columns, name: str, figure: Any, axis: Any) -> None:
 
 
 def agents_of(schedule: Columns) -> dict[int, str]:
-    """The agents of a race, each named by the values in which it differs from others."""
+    """The agents of a race by their values, each named by those in which it differs from others."""
     numbers = sorted({int(m[1]) for column in schedule if (m := re.fullmatch(r"agent/(\d+)/ratio", column))})
     tuned = [c.split("/")[2] for c in schedule if c.startswith("agent/0/") and c.split("/")[2] not in RACE_COLUMNS]
     values = {name: [float(schedule[f"agent/{i}/{name}"][0]) for i in numbers] for name in tuned}
@@ -164,9 +164,10 @@ def agents_of(schedule: Columns) -> dict[int, str]:
     same: dict[tuple[float, ...], list[str]] = {}  # hyper-parameters that have the same values share a name
     for name in varied:
         same.setdefault(tuple(values[name]), []).append(name)
+    order = sorted(range(len(numbers)), key=lambda place: [column[place] for column in same])
     return {
-        i: ", ".join(f"{'+'.join(group)} {column[place]:.3g}" for column, group in same.items()) or f"agent {i}"
-        for place, i in enumerate(numbers)
+        numbers[i]: ", ".join(f"{'+'.join(group)} {column[i]:.3g}" for column, group in same.items()) or f"agent {i}"
+        for i in order
     }
 
 
@@ -182,8 +183,9 @@ def draw_belief(schedule: Columns, figure: Any, axis: Any) -> None:
     agents = agents_of(schedule)
     for (agent, label), colour in zip(agents.items(), _colours(len(agents)), strict=True):
         mean, error = schedule[f"agent/{agent}/mean"], schedule[f"agent/{agent}/error"]
-        axis.plot(schedule["env_steps"], mean, color=colour, linewidth=1.2, label=label)
-        axis.fill_between(schedule["env_steps"], mean - error, mean + error, color=colour, alpha=0.12, linewidth=0)
+        known = np.where(error > 0, mean, np.nan)  # before two episodes of anyone there is no error
+        axis.plot(schedule["env_steps"], known, color=colour, linewidth=1.2, label=label)
+        axis.fill_between(schedule["env_steps"], known - error, known + error, color=colour, alpha=0.12, linewidth=0)
     axis.set_ylabel("believed return")
     axis.legend(fontsize=7, loc="best")
     axis.grid(alpha=0.3)
