@@ -1,0 +1,43 @@
+"""The run folder: files, tables, events, checkpoints.
+
+What is named here needs no JAX; `oht.runs.checkpoints` and `oht.runs.recorder` do, and are imported by name.
+"""
+
+from oht.csvtables import Columns, Table, columns, last_row, rows
+from oht.runs.eventlog import Event, events
+from oht.runs.folder import (
+    EVENTS,
+    FACTS,
+    FORMAT,
+    LOCK,
+    TABLES,
+    check,
+    created,
+    fresh_path,
+    locked,
+    refused,
+    vacant,
+    write_aside,
+)
+
+__all__ = [
+    "EVENTS",
+    "FACTS",
+    "FORMAT",
+    "LOCK",
+    "TABLES",
+    "Columns",
+    "Event",
+    "Table",
+    "check",
+    "columns",
+    "created",
+    "events",
+    "fresh_path",
+    "last_row",
+    "locked",
+    "refused",
+    "rows",
+    "vacant",
+    "write_aside",
+]
