@@ -35,9 +35,10 @@ def plot_run(run: Path, out: Path, beside: Sequence[Path] = ()) -> Path:
         1 + len(panels), 1, figsize=(8, height), sharex=True, squeeze=False, layout="constrained"
     )
     draw_returns(axes[0, 0], evals, metrics)
-    for name, table in others.items():
+    for number, (name, table) in enumerate(others.items(), start=1):
         if table:
-            axes[0, 0].plot(table["env_steps"], table["return_mean"], marker="o", markersize=3, linewidth=1, label=name)
+            style = {"color": f"C{number}", "marker": "o", "markersize": 3, "linewidth": 1}
+            axes[0, 0].plot(table["env_steps"], table["return_mean"], label=f"evaluation of {name}", **style)
             axes[0, 0].legend(fontsize=8, loc="best")
     axes[0, 0].set_title(run.resolve().name, fontsize=10)
     for axis, draw in zip(axes[1:, 0], panels, strict=True):
