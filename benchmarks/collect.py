@@ -14,7 +14,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-from oht.report.plots import read
+from oht.runs import columns
 
 COLUMNS: list[str] = ["task", "method", "seed", "env_steps", "return_mean", "return_std"]
 
@@ -22,7 +22,7 @@ COLUMNS: list[str] = ["task", "method", "seed", "env_steps", "return_mean", "ret
 def gather(task: str, runs: list[Path]) -> list[dict[str, object]]:
     rows = []
     for run in sorted(runs):
-        evals = read(run / "evals.csv")
+        evals = columns(run / "evals.csv")
         for i, steps in enumerate(evals["env_steps"]):
             numbers = [round(float(evals[name][i]), 3) for name in COLUMNS[4:]]
             labels = {"task": task, "method": run.parent.name, "seed": run.name.removeprefix("s")}

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import spearmanr
 
-from oht.report.plots import read
+from oht import runs
 
 NAMES = ("actor_lr", "critic_lr")
 
@@ -45,7 +45,7 @@ class Life(NamedTuple):
 def lives(run: Path) -> list[Life]:
     """All whole lives of a run."""
     settings = tomllib.loads((run / "config.toml").read_text())
-    table = read(run / "schedule.csv")
+    table = runs.columns(run / "schedule.csv")
     columns = len([name for name in table if name.endswith("/agent")])  # 2 if both play in an iteration, otherwise 1
 
     def episodes(name: str) -> np.ndarray:

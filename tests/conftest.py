@@ -1,5 +1,7 @@
 """Tests train many tiny agents of the same shapes: what is compiled once is kept for the others."""
 
+import os
+
 import jax
 import pytest
 
@@ -10,6 +12,7 @@ def _compiled_once(tmp_path_factory):
     jax.config.update("jax_compilation_cache_dir", str(shared / "compiled"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+    os.environ["OHT_CACHE"] = str(shared / "compiled-by-processes")  # never the user's own
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -217,3 +217,8 @@ class HiddenCredit(Probe):
         if self.time == 0:
             self.first = float(action[0])
         return 1.0 - 3.0 * (self.first - self.x) ** 2 if self.time == 2 else 0.0
+
+
+def search_path() -> str:
+    """PYTHONPATH for a process that finds these envs, and otherwise what this one finds."""
+    return os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))

@@ -14,8 +14,13 @@ from pathlib import Path
 
 import pytest
 
+<<<<<<< HEAD
 from oht import cli, tuners
 from oht.config import RunSettings
+=======
+from environments import search_path
+from oht import cli
+>>>>>>> runs
 from oht.envs import tasks
 from oht.settings import help_of as help_line
 from oht.settings import names
@@ -301,6 +306,7 @@ def test_train_eval_plot_and_go_on(capsys):
     assert cli.main(["train", "--config", "run.toml", "--steps", "60", "--out", "[/a]", "--quiet"]) == 0
     assert cli.main(["eval", "[/a]", "--episodes", "3"]) == 0
     assert "[/a]" in capsys.readouterr().out
+    assert cli.main(["eval", "[/a]", "--best", "--episodes", "3"]) == 0
     assert cli.main(["plot", "[/a]"]) == 0
     assert Path("[/a]/plot.png").stat().st_size > 10_000
     assert "picture.xyz" in refused(capsys, "plot", "[/a]", "--out", "picture.xyz")
@@ -366,7 +372,7 @@ def test_ctrl_c_stops_after_the_iteration_and_says_how_to_go_on(quiet, tmp_path)
     words = [*TINY[:-1], *(["--quiet"] if quiet else []), "--out", "run", "--steps", "1e6", "--replay-size", "2000"]
     process = subprocess.Popen(
         [sys.executable, "-c", "import sys; from oht.cli import main; sys.exit(main())", "train", PROBE, *words],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent), "COLUMNS": "80"},
+        env={**os.environ, "PYTHONPATH": search_path(), "COLUMNS": "80"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 import oht
+from environments import search_path
 from oht import cli, runs
 from oht import replay as ring
 from oht.errors import UserError
@@ -36,10 +37,12 @@ WORDS = [
 ]
 
 
-def started(*words: str, cached: bool = True) -> subprocess.Popen:
-    """`oht train` in a process of its own, which shares compiled code with the others."""
-    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
-    if cached:
+def started(*words: str, cache: Path | None = None) -> subprocess.Popen:
+    """`oht train` in a process of its own, with its own cache or with the compiled programs of the other tests."""
+    environment = {**os.environ, "PYTHONPATH": search_path()}
+    if cache:
+        environment["OHT_CACHE"] = str(cache)
+    else:
         environment |= {
             "JAX_COMPILATION_CACHE_DIR": str(jax.config.jax_compilation_cache_dir),  # pyright: ignore
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
@@ -74,7 +77,7 @@ def test_a_run_that_is_killed_again_and_again_ends_as_if_it_never_was(tmp_path):
 
 def test_a_full_disk_is_reported_and_the_last_checkpoint_stays(tmp_path):
     """No file may grow beyond 60 kB: soon that of TensorBoard does."""
-    process = started(*WORDS, "--steps", "1e6", "--out", str(tmp_path / "run"), cached=False)
+    process = started(*WORDS, "--steps", "1e6", "--out", str(tmp_path / "run"), cache=tmp_path / "cache")
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (60_000, 60_000))
     _, err = process.communicate(timeout=120)
     assert process.returncode == 2

@@ -16,14 +16,12 @@ import pytest
 from jax.core import Tracer
 
 import oht
-from environments import Echo, FollowObservation
+from environments import Echo, FollowObservation, search_path
 from oht import compilation, csvtables, policies, runs, signals, training
 from oht.api import Interrupted
 from oht.errors import UserError
 from oht.report.progress import Reporter, Terminal
 from test_training import TINY, StopsAfter, same, tiny
-
-TESTS = Path(__file__).parent
 
 
 @pytest.fixture(scope="module")
@@ -332,7 +330,7 @@ def test_a_cached_run_is_the_same_run(whole, tmp_path):
     command = [sys.executable, "-c", "import sys; from oht.cli import main; sys.exit(main())", "train"]
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("JAX_")},
-        "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]),
+        "PYTHONPATH": search_path(),
         "OHT_CACHE": str(tmp_path / "cache"),
     }
     before: set[str] = set()

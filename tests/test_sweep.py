@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from environments import search_path
 from oht import cli, runs
 from oht.errors import UserError
 from oht.experiments import job, suites
@@ -383,7 +384,7 @@ def test_equal_shares_of_the_cores(monkeypatch):
 @pytest.fixture
 def quick(monkeypatch, tmp_path_factory):
     """Processes find the test envs and what was compiled before."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
+    monkeypatch.setenv("PYTHONPATH", search_path())
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path_factory.getbasetemp().parent / "compiled"))
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")

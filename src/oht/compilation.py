@@ -3,6 +3,7 @@
 import hashlib
 import os
 import platform
+import warnings
 from pathlib import Path
 
 import jax
@@ -28,6 +29,7 @@ def use_cache() -> None:
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+    warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache")  # it only costs time
     compilation_cache.reset_cache()  # JAX decides at its first compilation whether there is a cache
 
 

@@ -1,0 +1,319 @@
+"""Does tuning pay? Situations x methods x seeds on small networks: the judge of `oht` and of its defaults.
+
+    python benchmarks/tuning.py run --seeds 3,4,5 --jobs 2     # hours; again: continues where it stopped
+    python benchmarks/tuning.py show                           # the table and the figure from the CSV
+
+Every finished run adds its evaluations to results/tuning.csv and is never repeated; runs that were cut off are resumed
+from their folders below --runs. The score of a run is the mean of its last three evaluations; its cost is the gradient
+steps of all agents for each env step. The oracle is the best constant value in hindsight: the default in the situations
+b, c and d, the better of n = 3 and n = 5 in e, and static itself in a.
+"""
+
+import argparse
+import csv
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from oht import runs
+from oht.envs.tasks import TASKS
+from oht.experiments.job import shares
+from oht.experiments.scores import iqm, stratified_bootstrap
+
+ROOT = Path(__file__).parent.parent
+CSV = ROOT / "results" / "tuning.csv"
+FIGURE = ROOT / "results" / "tuning.png"
+COLUMNS = ("task", "situation", "method", "seed", "env_steps", "return", "gradient_steps", "wall_time")
+COMMON = ["--hidden", "64,64", "--steps", "150000", "--eval-every", "10000", "--tensorboard", "false"]
+LAST = 3  # evaluations that a score is the mean of
+
+CHEETAH, GYM, WALKER = "dm/cheetah-run", "gym/half-cheetah", "dm/walker-walk"
+DELAY = "@delay5"
+RATES = "actor_lr+critic_lr=log:1e-5..1e-2"
+
+
+class Situation(NamedTuple):
+    title: str
+    tasks: Sequence[str]
+    start: Sequence[str]  # settings that the run begins with
+    tune: Sequence[str]  # what a tuner may change; none: the portfolio of oht
+    delay: str = ""  # behind the task's name
+
+
+SITUATIONS: Mapping[str, Situation] = {
+    "a": Situation("from the default", (CHEETAH, GYM, WALKER), (), ()),
+    "b": Situation(
+        "learning rates 1e-5", (CHEETAH, GYM, WALKER), ("--actor-lr", "1e-5", "--critic-lr", "1e-5"), ("--tune", RATES)
+    ),
+    "c": Situation(
+        "learning rates 1e-2", (CHEETAH, GYM), ("--actor-lr", "1e-2", "--critic-lr", "1e-2"), ("--tune", RATES)
+    ),
+    "d": Situation("gamma 0.8", (CHEETAH, GYM), ("--gamma", "0.8"), ("--tune", "gamma=0.8,0.9,0.95,0.98,0.99")),
+    "e": Situation(
+        "delayed rewards, n = 1", (CHEETAH, GYM), ("--n-step", "1"), ("--tune", "n_step=1,2,3,5"), "@delay5"
+    ),
+}
+SEPARATE = ("--tune", "actor_lr=log:1e-5..1e-2", "--tune", "critic_lr=log:1e-5..1e-2")  # pbt does not tie values
+
+
+class Cell(NamedTuple):
+    """A run: what it is called, and its words on the command line."""
+
+    task: str
+    situation: str
+    method: str
+    seed: int
+    words: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return "_".join((self.task.replace("/", "-"), self.situation, self.method, f"s{self.seed}"))
+
+
+def methods_of(situation: str, task: str) -> dict[str, tuple[str, ...]]:
+    """The methods that are compared, each with its words besides those of the situation's start."""
+    where = SITUATIONS[situation]
+    found: dict[str, tuple[str, ...]] = {
+        "static": ("--method", "static"),
+        "oht": ("--method", "oht", *where.tune),
+        "random": ("--method", "random", *where.tune),
+    }
+    if situation == "a":
+        found["static, ratio 2"] = ("--method", "static", "--replay-ratio", "2")
+    if situation == "e":
+        found |= {f"static, n = {n}": ("--method", "static", "--n-step", str(n)) for n in (3, 5)}
+    if task == CHEETAH:
+        found |= _papers(situation, where)
+    return found
+
+
+def _papers(situation: str, where: Situation) -> dict[str, tuple[str, ...]]:
+    """The paper's methods where they fit the space, and PBT everywhere."""
+    found = {"pbt": ("--method", "pbt", *(SEPARATE if situation in "bc" else where.tune))}
+    if situation in "ade":
+        found["oht-nstep"] = ("--method", "oht-nstep", *where.tune)
+    if situation in "abc":
+        found["oht-lr"] = ("--method", "oht-lr", *where.tune)
+    return found
+
+
+def controls(task: str) -> dict[tuple[str, str], tuple[str, ...]]:
+    """On dm/cheetah-run: the same value for all agents. `random` is the control without a belief."""
+    if task != CHEETAH:
+        return {}
+    five = ("--tune", "actor_lr+critic_lr=log:1e-3:0:1e-6:1e-1")
+    return {("a", "oht, one value"): ("--method", "oht", *five)}
+
+
+def cells(seeds: Sequence[int], only: Sequence[str], situations: str) -> Iterator[Cell]:
+    """One seed of everything before the second."""
+    for seed, (name, where) in product(seeds, SITUATIONS.items()):
+        for task in where.tasks:
+            chosen = methods_of(name, task) | {m: w for (s, m), w in controls(task).items() if s == name}
+            for method, words in chosen.items():
+                if name in situations and (not only or method in only):
+                    settings = (*where.start, *words) if "--n-step" not in words else words
+                    yield Cell(task + where.delay, name, method, seed, (task + where.delay, *settings, *COMMON))
+
+
+# Running
+
+
+def finished() -> set[tuple[str, str, str, int]]:
+    return {(row["task"], row["situation"], row["method"], int(row["seed"])) for row in read()}
+
+
+def read() -> list[dict[str, str]]:
+    if not CSV.exists():
+        return []
+    with CSV.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def run(todo: Sequence[Cell], folder: Path, jobs: int) -> None:
+    """Trains cells in processes of their own, each on its share of the cores."""
+    waiting, free, running = list(todo), shares(jobs), []
+    (folder / "logs").mkdir(parents=True, exist_ok=True)
+    while waiting or running:
+        while waiting and free:
+            cell, cores = waiting.pop(0), free.pop(0)
+            running.append((cell, cores, _start(cell, folder, cores)))
+            print(time.strftime("%H:%M"), "started", cell.name, flush=True)
+        for item in [item for item in running if item[2].poll() is not None]:
+            running.remove(item)
+            free.append(item[1])
+            if item[2].returncode == 0:
+                _collect(item[0], folder / item[0].name)
+            print(time.strftime("%H:%M"), "ended", item[0].name, f"(exit code {item[2].returncode})", flush=True)
+        time.sleep(1)
+
+
+def _start(cell: Cell, folder: Path, cores: Sequence[int]) -> subprocess.Popen:
+    path = folder / cell.name
+    resumable = any((path / "checkpoint").glob("[0-9]*"))
+    words = ["--resume", str(path)] if resumable else [*cell.words, "--seed", str(cell.seed), "--out", str(path)]
+    pin = f"import os, sys; os.sched_setaffinity(0, {list(cores)})"
+    code = f"{pin}; from oht.cli import main; sys.exit(main(sys.argv[1:]))"
+    with (folder / "logs" / f"{cell.name}.log").open("a") as log:
+        return subprocess.Popen([sys.executable, "-c", code, "train", *words], stdout=log, stderr=log)
+
+
+def _collect(cell: Cell, path: Path) -> None:
+    """Adds the evaluations of a finished run to the CSV, with the gradient steps up to each."""
+    metrics = runs.columns(path / "metrics.csv")
+    new = not CSV.exists()
+    with CSV.open("a", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        if new:
+            writer.writerow(COLUMNS)
+        for row in runs.rows(path / "evals.csv"):
+            updates = metrics["updates"][metrics["env_steps"] <= row["env_steps"]][-1]
+            numbers = (int(row["env_steps"]), f"{row['return_mean']:.6g}", int(updates), f"{row['wall_time']:.0f}")
+            writer.writerow((cell.task, cell.situation, cell.method, cell.seed, *numbers))
+
+
+# Showing
+
+
+class Result(NamedTuple):
+    score: float  # mean of the last evaluations, 0 for a random policy
+    area: float  # mean of all evaluations
+    cost: float
+    minutes: float
+    curve: np.ndarray
+
+
+def results(seeds: Sequence[int] | None = None) -> dict[tuple[str, str, str, int], Result]:
+    grouped: dict[tuple[str, str, str, int], list[dict[str, str]]] = {}
+    for row in read():
+        if seeds is None or int(row["seed"]) in seeds:
+            grouped.setdefault((row["task"], row["situation"], row["method"], int(row["seed"])), []).append(row)
+    found = {}
+    for key, rows in grouped.items():
+        low = TASKS[key[0].partition("@")[0]].low or 0.0
+        curve = np.array([float(row["return"]) for row in rows]) - low
+        cost = int(rows[-1]["gradient_steps"]) / int(rows[-1]["env_steps"])
+        found[key] = Result(curve[-LAST:].mean(), curve.mean(), cost, float(rows[-1]["wall_time"]) / 60, curve)
+    return found
+
+
+def oracle(found: Mapping[tuple[str, str, str, int], Result], task: str, situation: str) -> float | None:
+    """The mean score of the best constant value over seeds."""
+    if situation == "e":
+        values = [_mean(found, task, "e", f"static, n = {n}") for n in (3, 5)]
+        known = [value for value in values if value is not None]
+        return max(known) if len(known) == 2 else None
+    return _mean(found, task, "a", "static")
+
+
+def _mean(found: Mapping[tuple[str, str, str, int], Result], *key: str) -> float | None:
+    scores = [result.score for (*other, _), result in found.items() if tuple(other) == key]
+    return float(np.mean(scores)) if scores else None
+
+
+def show(seeds: Sequence[int] | None) -> None:
+    found = results(seeds)
+    order = {key[2]: None for key in found}
+    places = sorted({(key[1], key[0]) for key in found})
+    print("| situation | task | method | seeds | score | score / oracle | regret | area | cost | minutes |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    ratios: dict[str, dict[tuple[str, str], list[float]]] = {method: {} for method in order}
+    for (situation, task), method in product(places, order):
+        own = [r for (t, s, m, _), r in found.items() if (t, s, m) == (task, situation, method)]
+        if not own:
+            continue
+        best = oracle(found, task, situation)
+        score = np.mean([r.score for r in own])
+        if best:
+            ratios[method][situation, task] = [r.score / best for r in own]
+        relative = f"{score / best:.2f} | {best - score:.0f}" if best else "- | -"
+        numbers = (np.mean([getattr(r, name) for r in own]) for name in ("area", "cost", "minutes"))
+        area, cost, minutes = numbers
+        each = ", ".join(f"{r.score:.0f}" for r in own)
+        print(
+            f"| {situation} {SITUATIONS[situation].title} | {task} | {method} | {len(own)} | {score:.0f} ({each}) "
+            f"| {relative} | {area:.0f} | {cost:.2f} | {minutes:.1f} |"
+        )
+    print()
+    _aggregate(ratios)
+    _draw(found, places, list(order))
+
+
+def _aggregate(ratios: Mapping[str, Mapping[tuple[str, str], Sequence[float]]]) -> None:
+    print("| method | situations | cells | IQM of score / oracle | 95 % interval | worst cell |")
+    print("|---|---|---|---|---|---|")
+    for method, group in product(ratios, ("a", "bcde")):
+        own = {place: values for place, values in ratios[method].items() if place[0] in group}
+        if not own:
+            continue
+        scores = [np.array(values) for values in own.values()]
+        low, high = stratified_bootstrap(iqm, scores)
+        worst = min(own, key=lambda place: float(np.mean(own[place])))
+        print(
+            f"| {method} | {', '.join(group)} | {len(own)} | {iqm(scores):.2f} | [{low:.2f}, {high:.2f}] "
+            f"| {np.mean(own[worst]):.2f} ({worst[0]}, {worst[1]}) |"
+        )
+
+
+def _draw(found: Mapping[Any, Result], places: Sequence[tuple[str, str]], order: Sequence[str]) -> None:
+    from matplotlib.figure import Figure
+
+    columns = 4
+    height = -(-len(places) // columns)
+    figure = Figure(figsize=(3.4 * columns, 2.7 * height), layout="constrained")
+    panels = figure.subplots(height, columns, squeeze=False).ravel()
+    colours = dict(zip(order, (f"C{i % 10}" for i in range(len(order))), strict=True))
+    for panel, (situation, task) in zip(panels, places, strict=False):
+        for method in order:
+            own = [r.curve for (t, s, m, _), r in found.items() if (t, s, m) == (task, situation, method)]
+            if own:
+                length = min(map(len, own))
+                mean = np.mean([curve[:length] for curve in own], axis=0)
+                panel.plot(np.arange(1, length + 1) * 10, mean, color=colours[method], label=method, linewidth=1.3)
+        if (best := oracle(found, task, situation)) is not None:
+            panel.axhline(best, color="0.6", linestyle=":", linewidth=1)
+        panel.set_title(f"{task}: {SITUATIONS[situation].title}", fontsize=8)
+        panel.grid(alpha=0.3)
+        panel.tick_params(labelsize=7)
+    for panel in panels[len(places) :]:
+        panel.remove()
+    drawn = {str(line.get_label()): line for panel in figure.axes for line in panel.get_lines()}
+    shown = {label: line for label, line in drawn.items() if not label.startswith("_")}
+    figure.legend(list(shown.values()), list(shown), loc="outside lower center", ncols=5, fontsize=8)
+    figure.supxlabel("1000 env steps of all agents", fontsize=9)
+    figure.supylabel("evaluation return, 0: random policy", fontsize=9)
+    figure.savefig(FIGURE, dpi=150)
+    print(f"\n{FIGURE.relative_to(ROOT)}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("run", "show", "list"))
+    parser.add_argument("--seeds", default="3,4,5")
+    parser.add_argument("--methods", default="", help="only these, separated by ';'")
+    parser.add_argument("--situations", default="abcde")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "tuning")
+    options = parser.parse_args()
+    seeds = [int(seed) for seed in options.seeds.split(",")]
+    only = [name.strip() for name in options.methods.split(";") if name.strip()]
+    if options.what == "show":
+        return show(seeds)
+    done = finished()
+    todo = [c for c in cells(seeds, only, options.situations) if (c.task, c.situation, c.method, c.seed) not in done]
+    print(f"{len(todo)} runs to do, {len(done)} in {CSV.name}")
+    if options.what == "list":
+        for cell in todo:
+            print(cell.name, *cell.words)
+        return None
+    return run(todo, options.runs, options.jobs)
+
+
+if __name__ == "__main__":
+    main()
