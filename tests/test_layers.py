@@ -11,41 +11,37 @@ import pytest
 import oht
 
 SOURCE = Path(oht.__file__).parent
-FILES = sorted(SOURCE.rglob("*.py"))
-BASE = {"errors", "types"}  # for everyone
-IMPORTS: dict[
-    str, set[str]
-] = {  # what each module or package imports besides, in an order in which all could be written
+FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
+IMPORTS: dict[str, set[str]] = {  # each imports only from those above it, and errors
     "errors": set(),
-    "compilation": set(),
-    "signals": set(),
-    "csvtables": set(),
     "settings": set(),
     "hyper": set(),
     "spaces": {"hyper"},
     "types": {"spaces"},
-    "seeds": set(),
-    "replay": set(),
-    "envs": set(),
-    "agents": {"hyper"},
-    "tuners": {"settings", "spaces"},
-    "population": {"replay"},
-    "health": {"population"},
-    "learners": {"agents", "population", "replay", "tuners"},
-    "methods": {"agents", "learners", "population", "spaces", "tuners"},
-    "config": {"agents", "hyper", "methods", "settings", "spaces"},
-    "training": {"config", "envs", "health", "population", "replay", "seeds"},
+    "seeds": {"types"},
+    "replay": {"types"},
+    "agents": {"hyper", "types"},
+    "envs": {"types"},
+    "tuners": {"settings", "spaces", "types"},
+    "population": {"replay", "types"},
+    "learners": {"agents", "population", "replay", "tuners", "types"},
+    "methods": {"agents", "learners", "population", "spaces", "tuners", "types"},
+    "health": {"population", "types"},
+    "config": {"agents", "hyper", "methods", "settings", "spaces", "types"},
+    "training": {"config", "envs", "health", "population", "replay", "seeds", "types"},
+    "csvtables": set(),
     "runs": {"csvtables", "replay", "training"},
     "policies": {"runs"},
-    "asktell": {"methods", "runs", "seeds", "settings", "spaces"},
+    "asktell": {"methods", "runs", "seeds", "settings", "spaces", "types"},
+    "compilation": set(),
+    "signals": set(),
     "report": {"envs", "runs", "spaces"},
     "api": {
         *("agents", "compilation", "config", "methods", "policies", "population", "report", "runs", "seeds"),
-        *("signals", "training"),
+        *("signals", "training", "types"),
     },
     "experiments": {"api", "config", "envs", "report", "runs", "settings", "signals"},
     "cli": {"api", "config", "experiments", "hyper", "methods", "report", "runs", "settings"},
-    "__init__": {"api", "asktell", "policies", "spaces"},
 }
 
 
@@ -65,7 +61,7 @@ def imported(path: Path) -> set[str]:
             assert node.level == 0, "imports are absolute"
         elif isinstance(node, ast.Import):
             found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("oht.")}
-    return found - {layer(path)}
+    return found - {layer(path), "errors"}
 
 
 def test_the_table_has_an_order():
@@ -77,14 +73,14 @@ def test_the_table_has_an_order():
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_imports_flow_one_way(path):
-    assert imported(path) <= IMPORTS[layer(path)] | BASE
+    assert imported(path) <= IMPORTS[layer(path)]
 
 
 def test_the_table_says_no_more_than_there_is():
     real: dict[str, set[str]] = {}
     for path in FILES:
-        real.setdefault(layer(path), set()).update(imported(path) - BASE)
-    assert real == {name: others - BASE for name, others in IMPORTS.items()}
+        real.setdefault(layer(path), set()).update(imported(path))
+    assert real == IMPORTS
 
 
 def test_file_names_are_unique():
