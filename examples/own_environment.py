@@ -1,4 +1,4 @@
-"""An environment of your own: any Gymnasium env with a Box of numbers to see and a bounded Box to act.
+"""An environment of your own: any Gymnasium env with Box observations and bounded Box actions.
 
 Observations may also be a Dict or Tuple of Boxes. Actions are given in the env's own range. An episode that ends with
 `terminated` is worth nothing from there on; one that is cut (`truncated`, or by `max_episode`) would have gone on.
@@ -54,6 +54,6 @@ def main(steps: int = 8000, out: str | Path | None = None, **settings: Any) -> o
 
 if __name__ == "__main__":
     run = main()
-    print(f"returns of the tests: {[round(row['return_mean'], 1) for row in run.evals]}")
+    print(f"returns of the evaluations: {[round(row['return_mean'], 1) for row in run.evals]}")
     force = run.policy(np.array([1.5, 0.0], np.float32))
     print(f"force at rest, 1.5 m right of the dock: {force[0]:.2f} N; the run is in {run.path}")
