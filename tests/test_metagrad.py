@@ -167,7 +167,7 @@ def test_a_run_tells_its_learning_rates(tmp_path):
     ("settings", "words"),
     [
         ({"algo": "sac"}, "td3 or ddpg"),
-        ({"tune": {"gamma": oht.Float(0.9, 0.1)}}, "td3 or ddpg"),
+        ({"tune": {"gamma": oht.Float(0.9, 0.01)}}, "td3 or ddpg"),
         ({"tune": {"actor_lr": oht.Choice(1e-3, 1e-4)}}, "LogFloat"),
         ({"actor_lr": 1e-4}, "log:0.0001"),
     ],
