@@ -21,7 +21,7 @@ class Search(NamedTuple):
     init: Callable[[], Any]
     draw: Callable[[np.random.Generator, Any, int], Array]
     learn: Callable[[Any, Array, Array], Any]  # (state, points, fitness) -> state
-    best: Callable[[Any], Array]  # the point it believes in: the mode, the mean
+    best: Callable[[Any], Array]  # the mode or the mean
 
 
 # Fitness
@@ -156,7 +156,7 @@ def cem(mu: Array, sigma: Array, low: Array, high: Array, *, elite_fraction: flo
     """The textbook's cross-entropy method on (mu, sigma) with antithetic draws.
 
     Without a signal sigma shrinks, so that mu drifts by about one initial sigma in all; but with ten draws it shrinks
-    on a slope as well, and climbs no further than one to two. Equal fitness of all teaches nothing.
+    on a slope as well, and climbs no further than one to two. If all have equal fitness, nothing changes.
     """
 
     def learn(state: Gaussian, points: Array, fitness: Array) -> Gaussian:
