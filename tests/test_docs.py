@@ -15,8 +15,9 @@ import pytest
 import oht
 from oht import agents, api, cli, config, hyper, methods, settings, spaces
 from oht.envs import tasks
+from oht.tuners import race
 from oht.types import Spec
-from test_rooms import MAY_KNOW
+from test_layers import IMPORTS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -236,6 +237,16 @@ def test_the_forms_of_spaces():
             assert spaces.parse(form, "n_step") == dim
 
 
+def test_the_constants_and_the_portfolio_of_oht():
+    page = ROOT / "docs" / "methods" / "oht.md"
+    constants = next(table for table in tables(page) if table[0][:2] == ["constant", "value"])
+    for name, value, _ in constants[1:]:
+        assert getattr(race, names(name)[0]) == float(value), name
+    portfolio = next(table for table in tables(page) if table[0][0] == "portfolio")
+    told = [{n: float(x) for n, _, x in (text.partition("=") for text in names(row[0]))} for row in portfolio[1:]]
+    assert told == list(race.PORTFOLIO)
+
+
 def test_the_config_of_a_run_has_every_setting():
     """As docs/run-folder.md says; what is none by default is left out."""
     resolved = config.resolve({"task": "Pendulum-v1"})
@@ -243,16 +254,16 @@ def test_the_config_of_a_run_has_every_setting():
     text = config.to_toml(resolved.with_hyper(algorithm.hyper))
     options = {name for name, option in hyper.OPTIONS.items() if "td3" in option.algorithms}
     expected = {*settings.names(config.RunSettings), *options, *algorithm.hyper, "replay_ratio"}
-    assert set(re.findall(r"^(\w+) = ", text, re.MULTILINE)) == expected - {"workers"}
+    assert set(re.findall(r"^(\w+) = ", text, re.MULTILINE)) == expected - {"workers", "unstick"}
 
 
-# Rooms
+# Modules
 
 
-def test_the_rooms_of_the_house():
-    table = next(table for table in tables(ROOT / "docs" / "design.md") if table[0][0] == "room")
+def test_the_table_of_modules():
+    table = next(table for table in tables(ROOT / "docs" / "design.md") if table[0][0] == "module")
     told = {names(row[0])[0].removesuffix(".py").strip("/"): set(filter(None, row[2].split(", "))) for row in table[1:]}
-    assert told == MAY_KNOW
+    assert told == IMPORTS
 
 
 # Tasks
