@@ -4,23 +4,32 @@ PYTHON ?= python3.11
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup train test lint format nightly bench clean
+BASE := $(VENV)/.base
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: help setup train test peers-test lint format nightly bench clean
 
 help:  ## what can be made
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-$(READY): pyproject.toml constraints.txt
-	@echo "Setting up $(VENV) (a few minutes the first time)"
+$(BASE): pyproject.toml constraints.txt
+	@echo "Setting up $(VENV) (about a minute the first time)"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(PIP) --editable .
+	@touch $@
+
+$(READY): $(BASE)
+	@echo "Adding all tasks, Ray and the tools for tests to $(VENV)"
+	$(PIP) --editable '.[dev]'
 	@touch $@
 
 setup: $(READY)  ## the .venv with everything
 
-train: $(READY)  ## Pendulum from a learning rate of 1e-5, which OHT-ES must leave; about a minute on two cores
-	$(BIN)/oht train Pendulum-v1 --method oht-lr --tune actor_lr+critic_lr=log:1e-5:1 --es-rate 1 --population 10 --at-once 10 --together true \
-	    --life 1 --episodes 4 --member-ratio 1 --hidden 32,32 --steps 40_000 --start-steps 1_000 --eval-every 8_000 --overwrite --out runs/demo
-	$(BIN)/oht plot runs/demo
+DEMO := Pendulum-v1 --actor-lr 1e-5 --critic-lr 1e-5 --hidden 32,32 --steps 20_000 --start-steps 1_000 --overwrite
+train: $(BASE)  ## Pendulum from learning rates of 1e-5: first constant, then raced by oht; about a minute on two cores
+	$(BIN)/oht train $(DEMO) --method static --out runs/static
+	$(BIN)/oht train $(DEMO) --method oht --tune actor_lr+critic_lr=log:1e-5..1e-2 --out runs/demo
+	$(BIN)/oht plot runs/demo runs/static
 
 lint: $(READY)  ## style and types
 	$(BIN)/ruff check .

@@ -15,7 +15,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from oht.tuners.search import Gaussian, Scale, antithetic, es_gradient
+from oht.tuners.search import Gaussian, Scale, antithetic, es_step
 
 PSI = np.array([1.0, -2.0])  # the agent before the step
 CURVATURE = np.array([[3.0, 1.0], [1.0, 2.0]])  # of the loss 1/2 psi' A psi
@@ -58,7 +58,7 @@ def sampled_estimate(rng: np.random.Generator, sigma: float, scale: Scale, numbe
 
 def _estimate(sigma: float, points: np.ndarray, fitness: np.ndarray, scale: Scale) -> float:
     state = Gaussian(np.array([MU]), np.array([sigma]))
-    return float(es_gradient(state, points[:, None], fitness, scale)[0])
+    return float(es_step(state, points[:, None], fitness, scale)[0])
 
 
 def draw(path: Path) -> None:

@@ -15,7 +15,7 @@ from oht.agents.networks import GaussianActor, network
 from oht.agents.normalise import CLIP, Moments, merge, normalised, standardise
 from oht.agents.sac import sac, squash
 from oht.agents.td3 import td3
-from oht.population import Learner
+from oht.learners.own_replays import OwnReplays
 from oht.types import Algorithm, Batch, Spec
 
 SPEC = Spec(obs=2, action=1)
@@ -257,7 +257,7 @@ class Class:
 
     def __init__(self, algorithm: Algorithm):
         self.algorithm = algorithm
-        self.learner = Learner(algorithm, ROWS, MAX_N, own_replays=True)
+        self.learner = OwnReplays(algorithm, ROWS)
         number = 2 * len(probes())
         replays, alphas = zip(*(probe for probe in probes().values() for _ in range(2)), strict=True)
         self.replays = jax.tree.map(lambda *leaves: jnp.stack(leaves), *replays)
@@ -266,7 +266,9 @@ class Class:
         self.agents = population.create(jax.random.key(0), algorithm, number)
 
     def learn(self, key: int, updates: int):
-        return self.learner.learn(jax.random.key(key), self.agents, self.replays, self.hyper, updates)
+        """The agents, and the metrics of each."""
+        calls = np.int32(updates // self.algorithm.batches)
+        return self.learner._learn(jax.random.key(key), self.agents, self.replays, self.hyper, calls, MAX_N)
 
     @cached_property
     def trained(self) -> tuple[population.Agents, dict[str, Any]]:

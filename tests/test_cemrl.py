@@ -13,9 +13,9 @@ from oht import population
 from oht import replay as ring
 from oht.agents import make
 from oht.errors import UserError
-from oht.population import SharedCritic
+from oht.learners.shared_critic import SharedCritic, drawn, evolving
 from oht.tuners import cemrl
-from oht.types import Spec
+from oht.types import Clock, Outcome, Proposal, Spec
 
 KEY = jax.random.key(0)
 TD3 = make("td3", Spec(1, 1), hidden=(8, 8))
@@ -32,63 +32,118 @@ TINY: dict[str, Any] = {
 }
 
 
-def agents_of(number: int, **settings) -> tuple[Any, Any, Any]:
-    chosen = cemrl.CemRl(population=number, gradient=number // 2, **settings)
-    algorithm = cemrl.adapt(chosen, {}, TD3)
-    return cemrl.make(chosen, {}, TD3.hyper), algorithm, population.create(KEY, algorithm, number + 1)
+def agents_of(number: int, variance: float = 1e-3) -> tuple[Any, Any]:
+    algorithm = evolving(TD3, variance)
+    return algorithm, population.create(KEY, algorithm, number + 1)
+
+
+def filled(agents: Any, *values: float) -> Any:
+    """Every weight of an actor has the same value."""
+    column = jnp.array(values)
+    actor = jax.tree.map(lambda x: jnp.ones_like(x) * column.reshape(-1, *(1,) * (x.ndim - 1)), agents.agent.actor)
+    return agents._replace(agent=agents.agent._replace(actor=actor))
+
+
+def proposal_of(number: int, iteration: int = 0, **settings: Any) -> Proposal:
+    tuner = cemrl.make(cemrl.CemRl(population=number, gradient=number // 2, **settings), {}, TD3.hyper)
+    state, rng = tuner.init(np.random.default_rng(0)), np.random.default_rng(0)
+    for i in range(iteration):
+        state, _ = tuner.ask(rng, state, Clock(0, 1, i))
+    return tuner.ask(rng, state, Clock(0, 1, iteration))[1]
 
 
 def test_sepcem_by_hand():
     """Old mean 1; elites 4, then 2 with weights log(3/1) and log(3/2), normalised; the rest does not count."""
-    tuner, _, agents = agents_of(4, damp=0.01, damp_limit=0.001)
-    values = jnp.array([1.0, 2.0, -7.0, 4.0, 9.0])
-    filled = jax.tree.map(lambda x: jnp.ones_like(x) * values.reshape(-1, *(1,) * (x.ndim - 1)), agents.agent.actor)
-    agents = agents._replace(agent=agents.agent._replace(actor=filled))
-    state, told = tuner.tell(KEY, tuner.init(KEY), agents, None, np.array([5.0, 1.0, 8.0, -np.inf]))
-    w1, w2 = 0.7304, 0.2696
-    for weights, variance in zip(*map(jax.tree.leaves, (told.agent.actor, told.variance)), strict=True):
+    algorithm, agents = agents_of(4)
+    agents = filled(agents, 1.0, 2.0, -7.0, 4.0, 9.0)
+    proposal = proposal_of(4, damp=0.01, damp_limit=0.001)
+    outcome = Outcome(np.array([5.0, 1.0, 8.0, -np.inf]), np.zeros(5, bool))
+    after = SharedCritic(algorithm, 8).evolve(agents, proposal, outcome)
+    w1, w2, damp = 0.7304, 0.2696, 0.95 * 0.01 + 0.05 * 0.001  # it decays before it is used
+    for weights, variance in zip(*map(jax.tree.leaves, (after.agent.actor, after.variance)), strict=True):
         np.testing.assert_allclose(weights[0], w1 * 4 + w2 * 2, rtol=1e-4)
-        np.testing.assert_allclose(variance, (w1 * 9 + w2 * 1) / 2 + 0.01, rtol=1e-4)
-    assert state.damp == pytest.approx(0.95 * 0.01 + 0.05 * 0.001)
-    assert state.sigma == pytest.approx(np.sqrt((w1 * 9 + w2) / 2 + 0.01), rel=1e-4)
+        np.testing.assert_allclose(variance, (w1 * 9 + w2 * 1) / 2 + damp, rtol=1e-4)
+    sigma = jax.vmap(algorithm.learned)(after)["sigma"]
+    np.testing.assert_allclose(sigma, np.sqrt((w1 * 9 + w2) / 2 + damp), rtol=1e-4)
 
 
-def test_actors_are_drawn_in_mirrored_pairs_and_start_anew():
-    tuner, _, agents = agents_of(4, variance=0.04)
+def test_damp_decays_to_its_limit():
+    for iteration, damp in ((0, 0.95 * 0.01 + 0.05 * 0.001), (1, 0.95**2 * 0.01 + (1 - 0.95**2) * 0.001), (200, 0.001)):
+        got = proposal_of(4, iteration, damp=0.01, damp_limit=0.001).hyper["damp"]
+        np.testing.assert_allclose(got, damp, rtol=1e-3)
+
+
+def test_who_learns_and_who_plays():
+    proposal = proposal_of(4)
+    np.testing.assert_array_equal(proposal.actors, [1, 2, 3, 4])
+    np.testing.assert_array_equal(proposal.ratios, [0, 1, 1, 0, 0])
+    np.testing.assert_array_equal(proposal.sources, np.arange(5))
+    assert not proposal.explore
+
+
+@pytest.mark.parametrize("number", [4, 5])
+def test_actors_are_drawn_and_start_anew(number):
+    """In mirrored pairs, if there are as many of them as of their mirror images."""
+    _, agents = agents_of(number, variance=0.04)
     moved = agents.agent._replace(actor_moments=jax.tree.map(lambda leaf: leaf + 1, agents.agent.actor_moments))
-    _, proposal = tuner.ask(KEY, tuner.init(KEY), agents._replace(agent=moved), 0)
-    new = proposal.agents.agent
+    new = drawn(KEY, agents._replace(agent=moved)).agent
     for old, x in zip(jax.tree.leaves(agents.agent.actor), jax.tree.leaves(new.actor), strict=True):
         np.testing.assert_array_equal(x[0], old[0])
-        np.testing.assert_allclose(x[1] + x[3], 2 * old[0], atol=1e-6)
-        assert (x[1] != x[2]).all()
-    drawn = np.concatenate([np.ravel(x[1] - x[0]) for x in jax.tree.leaves(new.actor)])
-    assert drawn.std() == pytest.approx(0.2, rel=0.2)
+        for one in range(1, number + 1):
+            for other in range(1, one):
+                mirrored = number == 4 and one - other == 2
+                assert np.allclose(x[one] + x[other], 2 * old[0], atol=1e-6) == mirrored
+                assert (x[one] != x[other]).all()
+    noise = np.concatenate([np.ravel(x[1:] - x[0]) for x in jax.tree.leaves(new.actor)])
+    assert noise.std() == pytest.approx(0.2, rel=0.1)
     jax.tree.map(np.testing.assert_array_equal, new.actor, new.target_actor)
     assert all((np.asarray(leaf) == 0).all() for leaf in jax.tree.leaves(new.actor_moments))
     for leaf, old in zip(jax.tree.leaves(new.critic), jax.tree.leaves(agents.agent.critic), strict=True):
         np.testing.assert_array_equal(leaf, np.broadcast_to(old[1], leaf.shape))
-    np.testing.assert_array_equal(proposal.actors, [1, 2, 3, 4])
-    np.testing.assert_array_equal(proposal.ratios, [0, 1, 1, 0, 0])
-    assert not tuner.explore
 
 
 def test_those_who_learn_share_one_critic():
-    _, algorithm, agents = agents_of(4)
+    algorithm, agents = agents_of(4)
     rng = np.random.default_rng(0)
     draw = lambda *shape: rng.normal(size=shape).astype(np.float32)  # noqa: E731
     replay = ring.extend(ring.empty(100, 1, 1), draw(41, 1), draw(40, 1), draw(40), True)
-    some = population.take(agents, np.array([1, 2]))
-    hyper = {name: np.full(2, value, np.float32) for name, value in algorithm.hyper.items()}
-    learned, metrics = SharedCritic(algorithm, 8).learn(KEY, some, replay, hyper, 6)
+    hyper = {name: np.full(5, value, np.float64) for name, value in algorithm.hyper.items()}
+    reports: list[tuple[int, int]] = []
+    learned, metrics = SharedCritic(algorithm, 8).learn(
+        KEY, agents, replay, hyper, np.array([0, 6, 6, 0, 0]), lambda *report: reports.append(report)
+    )
     for part in ("critic", "target_critic", "critic_moments"):
         for leaf in jax.tree.leaves(getattr(learned.agent, part)):
-            np.testing.assert_array_equal(leaf[0], leaf[1])
-    assert learned.agent.critic_moments.count.tolist() == [6, 6]  # three in each of two turns
-    assert learned.agent.actor_moments.count.tolist() == [6, 6]
-    assert metrics["actor_loss"].shape == (2,)
-    for before, after in zip(jax.tree.leaves(some.agent.actor), jax.tree.leaves(learned.agent.actor), strict=True):
-        assert (np.asarray(before) != np.asarray(after)).any(axis=tuple(range(1, before.ndim))).all()
+            np.testing.assert_array_equal(leaf[1], leaf[2])
+    assert learned.agent.critic_moments.count.tolist() == [0, 6, 6, 0, 0]  # three in each of two turns
+    assert learned.agent.actor_moments.count.tolist() == [0, 6, 6, 0, 0]
+    assert reports == [(6, 12), (12, 12)]
+    assert set(metrics) == {"critic_loss", "q", "actor_loss"}
+    before = drawn(jax.random.split(KEY)[0], agents)
+    for old, new in zip(jax.tree.leaves(before.agent.actor), jax.tree.leaves(learned.agent.actor), strict=True):
+        moved = (np.asarray(old) != np.asarray(new)).any(axis=tuple(range(1, old.ndim)))
+        assert moved.tolist() == [False, True, True, False, False]
+    again = SharedCritic(algorithm, 8).learn(
+        KEY, learned, replay, hyper, np.array([0, 6, 6, 0, 0]), lambda *report: None
+    )[0]
+    assert again.agent.critic_moments.count.tolist() == [6, 12, 12, 6, 6]  # it goes on in the next generation
+
+
+def test_the_shared_targets_follow_their_networks():
+    """With tau = 1 a target is its network; with 0.5 one step is half of the way."""
+    algorithm, agents = agents_of(2)
+    rng = np.random.default_rng(0)
+    draw = lambda *shape: rng.normal(size=shape).astype(np.float32)  # noqa: E731
+    replay = ring.extend(ring.empty(100, 1, 1), draw(41, 1), draw(40, 1), draw(40), True)
+    before = drawn(jax.random.split(KEY)[0], agents).agent
+    for tau in (1.0, 0.5):
+        hyper = {name: np.full(3, value, np.float64) for name, value in {**algorithm.hyper, "tau": tau}.items()}
+        after = SharedCritic(algorithm, 8).learn(KEY, agents, replay, hyper, np.array([0, 1, 0]), lambda *_: None)[0]
+        for part in ("critic", "actor"):
+            old, new = getattr(before, f"target_{part}"), getattr(after.agent, f"target_{part}")
+            for o, n, network in zip(*map(jax.tree.leaves, (old, new, getattr(after.agent, part))), strict=True):
+                np.testing.assert_allclose(n[1], (1 - tau) * o[1] + tau * network[1], rtol=1e-4, atol=1e-6)
+                assert (n[1] != o[1]).any()
 
 
 def test_plain_cem_solves_a_probe(tmp_path):

@@ -14,13 +14,9 @@ from pathlib import Path
 
 import pytest
 
-<<<<<<< HEAD
-from oht import cli, tuners
-from oht.config import RunSettings
-=======
 from environments import search_path
-from oht import cli
->>>>>>> runs
+from oht import cli, methods
+from oht.config import RunSettings
 from oht.envs import tasks
 from oht.settings import help_of as help_line
 from oht.settings import names
@@ -259,21 +255,21 @@ def help_of(capsys, *words: str) -> str:
 
 def test_help_without_a_method_lists_the_methods_and_shows_no_settings_of_theirs(capsys):
     text = help_of(capsys, "train")
-    for name, method in tuners.METHODS.items():
+    for name, method in methods.METHODS.items():
         assert re.search(rf" {name} {re.escape(method.summary)}", text)
     assert "--population V" not in text
     assert "oht train --method NAME --help" in text
 
 
-@pytest.mark.parametrize("method", tuners.METHODS)
+@pytest.mark.parametrize("method", methods.METHODS)
 @pytest.mark.parametrize("form", ["--method {}", "--method={}"])
 def test_help_of_a_method_shows_its_settings_with_its_own_defaults(method, form, capsys):
     text = help_of(capsys, "train", *form.format(method).split())
-    settings = {f.name: f for f in fields(tuners.METHODS[method].settings)}
+    settings = {f.name: f for f in fields(methods.METHODS[method].settings)}
     for name, f in settings.items():
         assert f"--{name.replace('_', '-')}" in text
         assert re.sub(r"\s+", " ", help_line(f)) in text
-    others = {f.name for other in tuners.METHODS.values() for f in fields(other.settings)} - set(settings)
+    others = {f.name for other in methods.METHODS.values() for f in fields(other.settings)} - set(settings)
     for name in others - set(names(RunSettings)):
         assert f"--{name.replace('_', '-')} V" not in text
     assert "--gamma V" in text

@@ -17,7 +17,7 @@ from oht import agents, api, cli, config, hyper, methods, settings, spaces
 from oht.envs import tasks
 from oht.tuners import race
 from oht.types import Spec
-from test_rooms import MAY_KNOW
+from test_layers import IMPORTS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -263,7 +263,7 @@ def test_the_config_of_a_run_has_every_setting():
 def test_the_table_of_modules():
     table = next(table for table in tables(ROOT / "docs" / "design.md") if table[0][0] == "module")
     told = {names(row[0])[0].removesuffix(".py").strip("/"): set(filter(None, row[2].split(", "))) for row in table[1:]}
-    assert told == MAY_KNOW
+    assert told == IMPORTS
 
 
 # Tasks

@@ -4,12 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from oht.agents.api import Batch, Spec
 
 from oht import agents, config, hyper
 from oht.agents.networks import ACTIVATIONS
 from oht.errors import UserError
 from oht.hyper import HYPER_PARAMETERS, OPTIONS
+from oht.types import Batch, Spec
 
 SPEC = Spec(obs=5, action=3)
 VARIANTS = {

@@ -13,7 +13,7 @@ from oht.agents import make
 from oht.agents.metagrad import MetaAgent, Rate, metagrad
 from oht.agents.networks import adam
 from oht.errors import UserError
-from oht.tuners.search import Gaussian, antithetic, es_gradient
+from oht.tuners.search import Gaussian, antithetic, es_step
 from oht.types import Batch, Spec
 
 SPEC = Spec(obs=3, action=2)
@@ -89,7 +89,7 @@ def test_eqn_3_estimates_the_meta_gradient_of_a_real_agent():
             sigma = 1e-4 * np.eye(2)[i]  # small: the claim is about the limit
             points = mu + sigma * antithetic(np.random.default_rng(0), 2000, 2)
             worth = np.asarray(objectives(points))
-            estimate = es_gradient(Gaussian(mu, sigma), points, worth - worth.mean())
+            estimate = es_step(Gaussian(mu, sigma), points, worth - worth.mean(), "unbiased")
             assert estimate[i] == pytest.approx(exact[i], rel=0.15)
 
 
@@ -117,6 +117,14 @@ def test_the_judge_learns_from_other_rows_and_another_start():
     before, after = (meta.update(KEY, meta.state, rows, meta.algorithm.hyper)[0] for rows in (meta.batch, changed))
     jax.tree.map(np.testing.assert_array_equal, before.judge, after.judge)
     assert any(jax.tree.leaves(jax.tree.map(lambda a, b: (a != b).any(), before.agent.critic, after.agent.critic)))
+
+
+def test_the_judges_target_follows_its_critic():
+    meta = Meta("td3", RATES)
+    before, after, tau = meta.state.judge, meta.after(meta.state.points).judge, meta.algorithm.hyper["tau"]
+    for old, new, critic in zip(*map(jax.tree.leaves, (before.target, after.target, after.critic)), strict=True):
+        np.testing.assert_allclose(new, (1 - tau) * old + tau * critic, rtol=1e-5, atol=1e-7)
+        assert (new != old).any()
 
 
 def test_the_trace_keeps_a_share_of_earlier_slopes():

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -12,6 +10,7 @@ from environments import FollowObservation
 from oht.errors import UserError
 from oht.spaces import Choice, Float, Int, LogFloat, Space
 from oht.tuners import pbt
+from oht.types import Clock, Outcome
 
 HYPER = {"actor_lr": 1e-3, "critic_lr": 1e-3, "gamma": 0.99, "n_step": 1.0}
 SPACE = {
@@ -20,7 +19,6 @@ SPACE = {
     "n_step": Int(3, 1, 1, 4),
     "critic_lr": Choice(1e-2, 1e-4, 1e-3),
 }
-KEY = jax.random.key(0)
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -75,21 +73,31 @@ def test_resampling_draws_from_the_whole_space():
 
 def test_copies_take_weights_and_record_along_and_only_at_the_interval():
     tuner = pbt.make(pbt.Pbt(population=4, interval=2, resample=0.0), {"actor_lr": SPACE["actor_lr"]}, HYPER)
-    state, agents = tuner.init(KEY), {"w": jnp.arange(4.0), "moments": jnp.arange(4)}
-    state, proposal = tuner.ask(KEY, state, agents, 0)
-    np.testing.assert_array_equal(proposal.actors, np.arange(4))
+    everyone, nobody = np.arange(4), np.zeros(4, bool)
+
+    def turn(state: Any, iteration: int, *returns: float) -> tuple[Any, Any]:
+        state, proposal = tuner.ask(rng(), state, Clock(0, 1, iteration))
+        return tuner.tell(rng(), state, proposal, Outcome(np.array(returns), nobody))[0], proposal
+
+    start = tuner.init(rng())
+    first, proposal = turn(start, 0, 4.0, 2.0, 3.0, 9.0)
+    np.testing.assert_array_equal(proposal.actors, everyone)
     np.testing.assert_allclose(proposal.ratios, 0.25)
-    first, same = tuner.tell(KEY, state, agents, proposal, np.array([4.0, 2.0, 3.0, 9.0]))
-    assert same is agents
-    assert tuner.champion(KEY, first) == 3
-    second, copied = tuner.tell(KEY, first, agents, proposal, np.array([4.0, 2.0, 30.0, 0.0]))
-    np.testing.assert_array_equal(copied["w"], [0, 2, 2, 3])  # means 4, 2, 16.5, 4.5: the second copies the third
-    np.testing.assert_array_equal(copied["moments"], [0, 2, 2, 3])
-    before, after = state.values["actor_lr"], second.values["actor_lr"]
+    np.testing.assert_array_equal(proposal.sources, everyone)
+    assert len(set(proposal.starts)) == 4
+    assert tuner.champion(rng(), first) == 3
+    second, proposal = turn(first, 1, 4.0, 2.0, 30.0, 0.0)
+    np.testing.assert_array_equal(proposal.sources, everyone)
+    assert tuner.champion(rng(), second) == 2  # the copy of it is yet to be made
+    before, after = start.values["actor_lr"], second.values["actor_lr"]
     np.testing.assert_array_equal(after[[0, 2, 3]], before[[0, 2, 3]])
     assert after[1] / before[2] in (pytest.approx(0.8), pytest.approx(1.2))
     np.testing.assert_array_equal(second.returns[1], [3.0, 30.0])
-    assert tuner.champion(KEY, second) in (1, 2)
+    third, proposal = turn(second, 2, 4.0, 2.0, 30.0, 0.0)
+    np.testing.assert_array_equal(proposal.sources, [0, 2, 2, 3])  # means 4, 2, 16.5, 4.5: the second copies the third
+    np.testing.assert_array_equal(proposal.hyper["actor_lr"], after)
+    _, proposal = turn(third, 3, 0.0, 0.0, 0.0, 0.0)
+    np.testing.assert_array_equal(proposal.sources, everyone)  # once
 
 
 TINY: dict[str, Any] = {

@@ -8,8 +8,9 @@ import pytest
 from oht import population
 from oht import replay as ring
 from oht.agents import make
+from oht.learners.own_replays import OwnReplays
 from oht.population import Actors, Learner
-from oht.types import Spec
+from oht.types import NEW, Spec
 
 SPEC = Spec(3, 2)
 
@@ -29,16 +30,20 @@ def hyper_of(algorithm, number, **changed):
     return values | {name: np.float32(value) for name, value in changed.items()}
 
 
+def learn(learner: Learner, agents, replay, hyper, *updates: int):
+    return learner.learn(jax.random.key(1), agents, replay, hyper, np.array(updates), lambda done, of: None)
+
+
 @pytest.mark.parametrize("name", ["td3", "ddpg", "sac"])
 def test_agents_do_not_touch_each_other(name, replay):
     """Changing the hyper-parameters of one agent leaves the others as they are."""
     algorithm = make(name, SPEC, hidden=(8, 8))
-    learner = Learner(algorithm, batch_size=16, max_n=3)
+    learner = Learner(algorithm, batch_size=16)
     agents = population.create(jax.random.key(0), algorithm, 3)
     one = hyper_of(algorithm, 3, n_step=[1, 2, 3])
     other = hyper_of(algorithm, 3, n_step=[1, 2, 3], critic_lr=[1e-3, 1e-3, 1e-1])
-    same, _ = learner.learn(jax.random.key(1), agents, replay, one, 4)
-    changed, _ = learner.learn(jax.random.key(1), agents, replay, other, 4)
+    same, _ = learn(learner, agents, replay, one, 4, 4, 4)
+    changed, _ = learn(learner, agents, replay, other, 4, 4, 4)
     for a, b in zip(jax.tree.leaves(same), jax.tree.leaves(changed), strict=True):
         np.testing.assert_array_equal(a[:2], b[:2])
     assert any((a[2] != b[2]).any() for a, b in zip(jax.tree.leaves(same), jax.tree.leaves(changed), strict=True))
@@ -46,20 +51,61 @@ def test_agents_do_not_touch_each_other(name, replay):
 
 def test_no_recompilation_for_new_numbers(replay):
     algorithm = make("td3", SPEC, hidden=(8, 8))
-    learner = Learner(algorithm, batch_size=16, max_n=3)
+    learner = Learner(algorithm, batch_size=16)
     agents = population.create(jax.random.key(0), algorithm, 2)
     before = Learner._learn._cache_size()  # pyright: ignore[reportAttributeAccessIssue]
-    for updates, n_step, rate in ((2, 1, 1e-3), (10, 2, 1e-4), (6, 3, 1e-2)):
-        hyper = hyper_of(algorithm, 2, n_step=[n_step] * 2, actor_lr=[rate] * 2)
-        agents, _ = learner.learn(jax.random.key(updates), agents, replay, hyper, updates)
+    for updates, n_step, rate in ((2, 3, 1e-3), (10, 4, 1e-4), (6, 3, 1e-2)):
+        hyper = hyper_of(algorithm, 2, n_step=[n_step, 1], actor_lr=[rate] * 2)
+        agents, _ = learn(learner, agents, replay, hyper, updates, updates)
     assert Learner._learn._cache_size() == before + 1  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def test_updates_come_in_whole_rounds(replay):
-    algorithm = make("td3", SPEC, hidden=(8, 8), policy_delay=2)
-    agents = population.create(jax.random.key(0), algorithm, 1)
-    with pytest.raises(ValueError, match="multiple of 2"):
-        Learner(algorithm, 16).learn(jax.random.key(0), agents, replay, hyper_of(algorithm, 1), 3)
+def test_each_agent_takes_its_own_number_of_steps(replay):
+    """Those without steps stay as they are; the others' metrics are weighed by their steps."""
+    algorithm = make("td3", SPEC, hidden=(8, 8))
+    agents, hyper = population.create(jax.random.key(0), algorithm, 4), hyper_of(algorithm, 4)
+    reports: list[tuple[int, int]] = []
+    after, metrics = Learner(algorithm, 16).learn(
+        jax.random.key(1), agents, replay, hyper, np.array([4, 0, 10, 4]), lambda *report: reports.append(report)
+    )
+    assert after.critic_moments.count.tolist() == [4, 0, 10, 4]
+    for old, new in zip(jax.tree.leaves(agents), jax.tree.leaves(after), strict=True):
+        np.testing.assert_array_equal(old[1], new[1])
+    assert reports == [(12, 18), (18, 18)]
+    assert set(metrics) == {"critic_loss", "q", "actor_loss"}
+    assert all(isinstance(value, float) for value in metrics.values())
+    nobody, nothing = learn(Learner(algorithm, 16), agents, replay, hyper, 0, 0, 0, 0)
+    assert nobody is agents
+    assert nothing == {}
+
+
+def test_many_steps_are_taken_in_chunks(replay, monkeypatch):
+    monkeypatch.setattr(population, "CHUNK", 8)
+    algorithm = make("td3", SPEC, hidden=(8, 8))
+    agents, reports = population.create(jax.random.key(0), algorithm, 2), []
+    after, _ = Learner(algorithm, 16).learn(
+        jax.random.key(1), agents, replay, hyper_of(algorithm, 2), np.array([10, 10]), lambda *r: reports.append(r)
+    )
+    assert reports == [(8, 20), (16, 20), (20, 20)]
+    assert after.critic_moments.count.tolist() == [10, 10]
+
+
+def test_metrics_are_known_before_anything_is_learned(replay):
+    algorithm = make("sac", SPEC, hidden=(8, 8))
+    agents = population.create(jax.random.key(0), algorithm, 2)
+    _, metrics = learn(Learner(algorithm, 16), agents, replay, hyper_of(algorithm, 2), 1, 1)
+    assert set(Learner(algorithm, 16).metric_names(agents, replay, algorithm.hyper)) == set(metrics)
+
+
+def test_gather_copies_whole_agents_and_makes_new_ones():
+    algorithm = make("td3", SPEC, hidden=(8, 8))
+    agents = population.create(jax.random.key(0), algorithm, 4)
+    assert population.gather(jax.random.key(1), algorithm, agents, np.arange(4)) is agents
+    gathered = population.gather(jax.random.key(1), algorithm, agents, np.array([2, 1, NEW, 0]))
+    fresh = algorithm.init(jax.random.split(jax.random.key(1), 1)[0])
+    for old, new, first in zip(*map(jax.tree.leaves, (agents, gathered, fresh)), strict=True):
+        np.testing.assert_array_equal(new[np.array([0, 1, 3])], old[np.array([2, 1, 0])])
+        np.testing.assert_allclose(new[2], first, atol=1e-6)
 
 
 def test_own_replays_give_each_agent_its_own_data(replay):
@@ -67,13 +113,15 @@ def test_own_replays_give_each_agent_its_own_data(replay):
     algorithm = make("td3", SPEC, hidden=(8, 8))
     twins = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), replay)
     rich = twins._replace(reward=twins.reward.at[1].add(10.0))
-    learner = Learner(algorithm, 16, own_replays=True)
+    learner = OwnReplays(algorithm, 16)
     agents = population.create(jax.random.key(0), algorithm, 2)
-    poor, _ = learner.learn(jax.random.key(1), agents, twins, hyper_of(algorithm, 2), 4)
-    some, metrics = learner.learn(jax.random.key(1), agents, rich, hyper_of(algorithm, 2), 4)
-    first = [jax.tree.leaves(population.take(a, np.array([0]))) for a in (poor, some)]
-    assert all((a == b).all() for a, b in zip(*first, strict=True))
-    assert metrics["critic_loss"][1] > 10 * metrics["critic_loss"][0]
+    poor, _ = learn(learner, agents, twins, hyper_of(algorithm, 2), 4, 4)
+    some, _ = learn(learner, agents, rich, hyper_of(algorithm, 2), 4, 4)
+    for a, b in zip(jax.tree.leaves(poor), jax.tree.leaves(some), strict=True):
+        np.testing.assert_array_equal(a[0], b[0])
+    assert any((a[1] != b[1]).any() for a, b in zip(jax.tree.leaves(poor), jax.tree.leaves(some), strict=True))
+    alone, _ = learn(learner, agents, rich, hyper_of(algorithm, 2), 0, 4)
+    assert alone.critic_moments.count.tolist() == [0, 4]
 
 
 def test_policies_act_by_row_and_repeat():
@@ -87,27 +135,10 @@ def test_policies_act_by_row_and_repeat():
     other = obs.copy()
     other[2] = 0.0
     np.testing.assert_array_equal(act(4, obs)[:2], act(4, other)[:2])
-
-
-def test_finite_finds_the_sick():
-    algorithm = make("td3", SPEC, hidden=(8, 8))
-    agents = population.create(jax.random.key(0), algorithm, 3)
-    bias = jax.tree.leaves(agents)[0]
-    agents = jax.tree.map(lambda leaf: leaf.at[1].set(jnp.nan) if leaf is bias else leaf, agents)
-    assert population.finite(agents).tolist() == [True, False, True]
-
-
-def test_a_policy_that_is_saturated_whatever_it_sees_learns_no_more(replay):
-    algorithm = make("td3", SPEC, hidden=(8, 8))
-    agents, hyper = population.create(jax.random.key(0), algorithm, 4), hyper_of(algorithm, 4)
-    layers = agents.actor["params"]["MLP_0"]
-    output = layers[max(layers)]
-    push = jnp.array([[0.0, 0.0], [50.0, 0.0], [0.0, 0.0], [50.0, -50.0]])  # 1 is stuck in one of its actions only
-    steep = jnp.array([1.0, 1.0, 1e6, 1.0])[:, None, None]  # 2 is always at a bound, at which depends on what it sees
-    layers[max(layers)] = {"kernel": output["kernel"] * steep, "bias": output["bias"] + push}
-    stuck = Actors(algorithm).saturated(jax.random.key(0), agents, hyper, replay)
-    np.testing.assert_array_equal(stuck, [False, False, True, True])
-    after, _ = Learner(algorithm, batch_size=16).learn(jax.random.key(1), agents, replay, hyper, 20)
-    moved = [(a != b).reshape(4, -1).any(axis=1) for a, b in zip(*map(jax.tree.leaves, (agents, after)), strict=True)]
-    actor = len(jax.tree.leaves(agents.actor))
-    assert np.any(moved[:actor], axis=0).tolist() == [True, True, False, False]
+    calm = actors.policies(jax.random.key(5), agents, hyper, explore=False)
+    np.testing.assert_array_equal(calm(4, obs), calm(5, obs))
+    for row in range(3):
+        alone = algorithm.act(
+            jax.random.key(0), population.take(agents, row), jnp.asarray(obs[row]), algorithm.hyper, False
+        )
+        np.testing.assert_allclose(calm(4, obs)[row], alone, atol=1e-6)

@@ -17,7 +17,7 @@ import pytest
 
 import environments
 from oht import config, training
-from oht.envs import ray as cluster
+from oht.envs import ray_pool as cluster
 from oht.envs.pool import EnvError, open_pool
 from oht.envs.workers import Process, WorkerDied
 from oht.errors import UserError
@@ -127,8 +127,8 @@ def test_what_cannot_be_is_refused(task: Any, workers: int, sentence: str):
 def test_the_setting_of_a_run():
     values = {"task": "environments:VariableLength", "workers": 1}
     setups = [training.build(config.resolve({**values, **pool})) for pool in ({}, {"pool": "ray"})]
-    assert [type(worker) for setup in setups for worker in workers_of(setup.pool)] == [Process, cluster.Actor]
-    here, there = (play(setup.eval_pool(), [1, 2, 3, 4]) for setup in setups)
+    assert [type(worker) for setup in setups for worker in workers_of(setup.pool())] == [Process, cluster.Actor]
+    here, there = (play(setup.eval_pool, [1, 2, 3, 4]) for setup in setups)
     assert all(map(equal, here, there))
     for setup in setups:
         training.close(setup)

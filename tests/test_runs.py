@@ -140,7 +140,8 @@ def test_a_replaced_agent_is_an_event(tmp_path, monkeypatch):
 
     def replacing(setup, t, look):
         t, outcome = iterate(setup, t, look)
-        return t, outcome._replace(sick=[0] if t.iteration == 2 else [])
+        replaced = np.array([t.iteration == 2])
+        return t, outcome._replace(health=outcome.health._replace(replaced=replaced))
 
     monkeypatch.setattr(training, "iterate", replacing)
     run = tiny(tmp_path / "run")

@@ -5,20 +5,25 @@ import os
 import shutil
 import signal
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 import oht
-from environments import FollowObservation, TwoStepCredit
-from oht import runs
+from environments import FollowObservation, Probe, TwoStepCredit
+from oht import api, config, runs, training
+from oht import replay as ring
 from oht.api import Interrupted
 from oht.errors import UserError
 from oht.report.progress import Reporter
 from oht.runs import checkpoints
+from oht.training import Progress, Setup
+from oht.types import Clock
 
-TINY = {
+TINY: dict[str, Any] = {
     "steps": 120,
     "start_steps": 30,
     "eval_every": 40,
@@ -30,20 +35,24 @@ TINY = {
     "tensorboard": False,
 }
 EPISODE = 10  # steps of FollowObservation
-METHODS = {
+METHODS: dict[str, dict[str, Any]] = {
     "static": {},
     "oht-nstep": {"window": 2},
     "oht-lr": {"population": 4},
     "oht": {"tune": {"n_step": oht.Choice(1, 2), "gamma": oht.Float(0.9, 0.05, 0.5, 0.99)}, "population": 4},
-    "random": {"population": 4},
+    "random": {},
     "meta-gradient": {},
     "cem-rl": {"population": 4, "gradient": 2},
     "pbt": {"population": 4, "interval": 1, "start_steps": 20},
+    "schedule": {},
 }
 
 
 def tiny(out: Path, method: str = "static", **settings) -> oht.Run:
     """A short run, or as much of it as was trained before a signal."""
+    if method == "schedule":
+        settings["source"] = str(out.with_suffix(".csv"))
+        Path(settings["source"]).write_text("env_steps,champion/actor_lr\n60,0.001\n120,0.01\n")
     try:
         return oht.train(FollowObservation, method=method, out=out, **{**TINY, **METHODS[method], **settings})
     except Interrupted as stop:
@@ -72,16 +81,13 @@ def test_the_same_seed_gives_the_same_run(method, tmp_path):
     assert without_wall_time(different.path / "metrics.csv") != without_wall_time(one.path / "metrics.csv")
 
 
-@pytest.mark.parametrize("together", [True, False])
-@pytest.mark.parametrize("same_start", [True, False])
-def test_agents_of_a_round_start_from_the_same_state(together, same_start, tmp_path):
-    settings = {"together": together, "same_start": same_start, "steps": TINY["start_steps"] + 8 * EPISODE}
-    run = tiny(tmp_path / "run", "oht-lr", replay_size=1000, **settings)
+def test_members_of_an_iteration_start_from_the_same_state(tmp_path):
+    run = tiny(tmp_path / "run", "oht-lr", replay_size=1000, steps=TINY["start_steps"] + 8 * EPISODE)
     slots = int(run.progress.replay.written)
     firsts = np.asarray(run.progress.replay.obs)[: slots : EPISODE + 1, 0][TINY["start_steps"] // EPISODE :]
-    main, member = firsts[0::2], firsts[1::2]
-    assert len(set(main)) == 4
-    assert (main == member).tolist() == 4 * [same_start]
+    one, two = firsts.reshape(2, 4)
+    assert len(set(one)) == len(set(two)) == 1
+    assert one[0] != two[0]
 
 
 class StopsAfter(Reporter):
@@ -171,8 +177,6 @@ def test_loading_acts_and_evaluates_as_the_run_did(tmp_path):
 
 
 def test_the_config_of_a_run_gives_the_same_run(tmp_path):
-    from oht import config
-
     run = tiny(tmp_path / "run", "oht")
     text = (run.path / "config.toml").read_text()
     again = config.resolve(config.read_file(run.path / "config.toml"))
@@ -245,68 +249,157 @@ def test_two_step_credit_is_learned(tmp_path):
     assert np.mean(run.evaluate(20)) > 0.95  # the best is 1, always 0 gets 0.75
 
 
-@pytest.mark.parametrize("together", [True, False])
-def test_a_member_that_diverges_is_replaced_and_gets_the_worst_fitness(together, tmp_path):
-    class Notes(Reporter):
-        sick: list[int] = []  # noqa: RUF012
+class Notes(Reporter):
+    """Who was found to be ill, and who was replaced; their returns must not count."""
 
-        def iteration(self, t, row, outcome):
-            self.sick += outcome.sick
-            for place, got in enumerate(outcome.returns):
-                assert (got == -np.inf) == (outcome.schedule[f"sample/{place}/agent"] in outcome.sick)
+    def __init__(self):
+        self.saturated: set[int] = set()
+        self.replaced: set[int] = set()
 
+    def iteration(self, t, row, outcome):
+        replaced = set(np.flatnonzero(outcome.health.replaced))
+        self.saturated |= set(np.flatnonzero(outcome.health.saturated))
+        self.replaced |= replaced
+        for place, got in enumerate(outcome.returns):
+            assert (got == -np.inf) == (outcome.schedule[f"sample/{place}/agent"] in replaced)
+
+
+@pytest.mark.parametrize("method", ["oht", "oht-lr"])
+def test_a_member_that_diverges_is_replaced_and_gets_the_worst_fitness(method, tmp_path):
     extreme = {"critic_lr": oht.LogFloat(1e3, sigma=3.0, low=1e-3, high=1e6)}
-    crowd = {"population": 6, "at_once": 6, "together": together}
-    run = tiny(tmp_path / "run", "oht", tune=extreme, tau=1.0, progress=Notes(), **crowd)
-    assert Notes.sick
+    notes = Notes()
+    run = tiny(tmp_path / "run", method, tune=extreme, tau=1.0, progress=notes, population=6)
+    assert notes.replaced
+    assert {event["agent"] for event in run.events if event["event"] == "replacement"} == notes.replaced
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(run.progress.agents))
 
 
-@pytest.mark.parametrize(("prime", "updates"), [(True, 2 * (30 + 10)), (False, 2 * 10)])
-def test_the_random_start_counts_for_the_ratios_or_not(prime, updates, tmp_path):
-    twice = {"steps": TINY["start_steps"] + 2 * EPISODE, "prime": prime}
-    assert tiny(tmp_path / "run", "oht-lr", **twice).progress.updates == updates  # what is played last is learned next
-
-
-class Sick(Reporter):
-    """Notes who had to be replaced."""
-
-    def __init__(self):
-        self.agents: set[int] = set()
-
-    def iteration(self, t, row, outcome):
-        self.agents |= set(outcome.sick)
+def test_the_random_start_counts_for_the_ratios(tmp_path):
+    """30 random steps: 30 of the main agent and 7.5 of each of four members, in pairs; then 40, and 10 + 1.5."""
+    run = tiny(tmp_path / "run", "oht-lr", steps=TINY["start_steps"] + 8 * EPISODE)
+    assert [row["updates"] for row in run.metrics] == [30 + 4 * 6, 30 + 4 * 6 + 40 + 4 * 10]
+    np.testing.assert_allclose(run.progress.owed, [0, 1.5, 1.5, 1.5, 1.5])
 
 
 @pytest.mark.parametrize("unstick", [True, False])
 def test_a_member_whose_actions_are_stuck_is_replaced(unstick, tmp_path):
-    wild = {"actor_lr": oht.LogFloat(1e-3, sigma=50.0, low=1e-6, high=1e2)}  # one member hardly moves, one gets stuck
-    crowd = {"tune": wild, "population": 2, "at_once": 2, "life": 2, "unstick": unstick}
-    notes = Sick()
-    run = tiny(tmp_path / "run", "oht-lr", progress=notes, **crowd)
-    high = {int(row["sample/0/agent"]) for row in run.schedule if row["sample/0/actor_lr"] > 1}
-    assert high
-    assert notes.agents == (high if unstick else set())
+    wild = {"actor_lr": oht.Choice(1e-6, 1e2)}  # the first hardly moves, the second gets stuck
+    notes = Notes()
+    run = tiny(tmp_path / "run", "oht", progress=notes, tune=wild, unstick=unstick)
+    assert notes.saturated == {1}
+    assert notes.replaced == ({1} if unstick else set())
+    reported = {event["event"] for event in run.events if event.get("agent") == 1}
+    assert ("replacement" if unstick else "saturation") in reported
 
 
-@pytest.mark.parametrize(
-    ("episodes", "unstick", "stuck"),
-    [
-        (1, True, [False, False]),  # nobody has played yet
-        (2, True, [True, False]),  # the champion stays
-        (1, False, [True, True]),
-        (2, False, [True, True]),
-    ],
-)
-def test_agents_that_are_all_stuck_start_again(episodes, unstick, stuck, tmp_path):
-    huge = {"actor_lr": oht.LogFloat(1e2, sigma=0.0, low=1e-3, high=1e2)}
-    once = {"steps": TINY["start_steps"] + episodes * EPISODE, "tune": huge, "unstick": unstick, "prime": True}
-    notes = Sick()
-    run = tiny(tmp_path / "run", "oht-lr", progress=notes, **once)
-    hyper = {name: np.full(2, value, np.float32) for name, value in run.setup.config.hyper.items()}
-    t = run.progress
-    assert run.setup.actors.saturated(jax.random.key(0), t.agents, hyper, t.replay).tolist() == stuck
-    assert not notes.agents
+def test_a_lone_agent_that_is_stuck_is_only_reported(tmp_path):
+    """Otherwise the baseline would not be TD3."""
+    notes = Notes()
+    run = tiny(tmp_path / "run", progress=notes, actor_lr=1e2)
+    assert notes.saturated == {0}
+    assert not notes.replaced
+    assert [event["agent"] for event in run.events if event["event"] == "saturation"] == [0]  # once
+
+
+def test_a_lone_agent_that_is_stuck_starts_again_before_it_has_played_if_asked_to(tmp_path):
+    notes = Notes()
+    tiny(tmp_path / "run", progress=notes, actor_lr=1e2, unstick=True, steps=TINY["start_steps"] + EPISODE)
+    assert notes.replaced == {0}
+
+
+def test_an_agent_that_diverged_among_stuck_ones_gets_the_worst_fitness_and_is_reported():
+    setup, t = started("oht-lr", population=3, search="es", replay_ratio=0.0, member_ratio=0.0)
+    t = with_last_bias(t._replace(iteration=1), 50.0, 50.0, -50.0, np.nan)
+    t, outcome = training.iterate(setup, t, lambda done, of: None)
+    assert outcome.health.diverged.tolist() == [False, False, False, True]
+    assert outcome.health.saturated.tolist() == [True, True, True, False]
+    assert outcome.health.replaced.tolist() == [False, True, True, True]  # all but the champion, which has played
+    assert outcome.returns.tolist() == 3 * [-np.inf]
+    assert outcome.schedule["sample/2/return"] == -np.inf
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(t.agents))
+    training.close(setup)
+
+
+# Playing and evaluating
+
+
+class PaysAction(Probe):
+    """Pays what is done."""
+
+    def reward(self, action: np.ndarray) -> float:
+        return float(action[0])
+
+
+def started(method: str, env: Any = FollowObservation, **settings: Any) -> tuple[Setup, Progress]:
+    """A run after its random start."""
+    values = {**TINY, **METHODS[method], "task": "probe", "method": method, **settings}
+    setup = training.build(config.resolve(values), env)
+    return setup, training.explore_at_random(setup, training.start(setup))
+
+
+def with_last_bias(t: Progress, *biases: float) -> Progress:
+    """Agents whose action is tanh of this, whatever they see: their last layer has no other weights."""
+    layers = t.agents.actor["params"]["MLP_0"]
+    last = layers[max(layers)]
+    column = np.array(biases, np.float32).reshape(-1, 1)
+    new = {**layers, max(layers): {"kernel": 0 * last["kernel"], "bias": 0 * last["bias"] + column}}
+    actor = {**t.agents.actor, "params": {**t.agents.actor["params"], "MLP_0": new}}
+    return t._replace(agents=t.agents._replace(actor=actor))
+
+
+def test_they_play_with_noise_exactly_if_the_proposal_says_so():
+    setup, t = started("static", PaysAction)
+    t = with_last_bias(t, 0.5)
+    _, proposal = setup.tuner.ask(np.random.default_rng(0), t.tuner, Clock(0, 1, 0))
+    for explore in (True, False):
+        (episode,) = training.play(setup, jax.random.key(0), t.agents, proposal._replace(explore=explore))
+        assert np.allclose(episode.action, np.tanh(0.5), atol=1e-6) == (not explore)
+    training.close(setup)
+
+
+def test_evaluation_is_without_noise_and_draws_a_champion_for_each_episode():
+    """Two arms, of which one always does 1 and the other -1, in episodes of five steps."""
+    settings = {"tune": {"n_step": oht.Choice(1, 2)}, "exploration_noise": 0.5}
+    setup, t = started("oht-nstep", PaysAction, **settings)
+    t = with_last_bias(t, 50.0, -50.0)
+    returns = training.evaluate(setup, t, number=20)
+    assert set(returns) == {5.0, -5.0}
+    assert training.evaluate(setup, t, number=20) == returns
+    assert training.evaluate(setup, t._replace(iteration=1), number=20) != returns
+    assert training.evaluate(setup, t, seed=0, number=20) != returns
+    training.close(setup)
+
+
+def test_random_actions_cover_their_range():
+    setup, t = started("static", start_steps=1000)
+    while t.env_steps < 1000:
+        t = training.explore_at_random(setup, t)
+    actions = np.asarray(t.replay.action)[np.asarray(t.replay.end) != ring.NO_STEP]
+    assert len(actions) == 90
+    assert np.abs(actions).max() > 0.9
+    assert actions.std() == pytest.approx(1 / np.sqrt(3), rel=0.2)
+    assert np.abs(actions.mean()) < 0.2
+    training.close(setup)
+
+
+class FarAway(FollowObservation):
+    action_space = spaces.Box(2.0, 6.0, (1,), np.float32)
+
+
+def test_a_policy_answers_in_the_range_of_the_env():
+    setup, t = started("static", FarAway)
+    t = with_last_bias(t, 0.5)
+    policy = api.Policy(setup, t)
+    action = policy(np.zeros(1, np.float32))
+    np.testing.assert_allclose(action, [4.0 + 2.0 * np.tanh(0.5)], rtol=1e-5)
+    assert (action.shape, action.dtype) == ((1,), np.float32)
+    np.testing.assert_allclose(
+        policy.predict(np.zeros((3, 1)))[0], np.full((3, 1), 4.0 + 2.0 * np.tanh(0.5)), rtol=1e-5
+    )
+    noisy = [float(policy(np.zeros(1, np.float32), deterministic=False)[0]) for _ in range(20)]
+    assert len(set(noisy)) == 20
+    assert all(2 <= value <= 6 for value in noisy)
+    training.close(setup)
 
 
 @pytest.mark.parametrize("task", ["dm/cheetah-run", "gym/half-cheetah", "robo/half-cheetah", "bullet/ant"])

@@ -35,5 +35,5 @@ def test_a_run_like_any_other(tmp_path):
 
 
 def test_no_learning_rate_to_set(tmp_path):
-    with pytest.raises(UserError, match="critic_lr is a setting of td3, not of uniform"):
+    with pytest.raises(UserError, match="critic_lr is a setting of td3, ddpg and sac, not of uniform"):
         oht.train("Pendulum-v1", algo="uniform", critic_lr=1e-3, out=tmp_path / "run")

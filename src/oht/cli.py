@@ -233,15 +233,17 @@ def _tasks(options: argparse.Namespace) -> None:
 
 def _describe_plot(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", type=Path, metavar="RUN", help="a run folder")
-    parser.add_argument("--out", type=Path, help="a PNG, PDF or SVG file [plot.png in the run folder]")
+    parser.add_argument("beside", type=Path, nargs="*", metavar="RUN", help="others whose evaluations are drawn, too")
+    parser.add_argument("--out", type=Path, help="a PNG, PDF or SVG file [plot.png in the first run's folder]")
 
 
 def _plot(options: argparse.Namespace) -> None:
     from oht import runs
     from oht.report.plots import plot_run
 
-    runs.check(options.path)
-    print(plot_run(options.path, options.out or options.path / "plot.png"))
+    for path in (options.path, *options.beside):
+        runs.check(path)
+    print(plot_run(options.path, options.out or options.path / "plot.png", options.beside))
 
 
 def _describe_suites(parser: argparse.ArgumentParser) -> None:

@@ -237,7 +237,8 @@ def check(suite: Suite) -> None:
                 config.resolve({**values, "task": row.tasks[0], "seed": 0, "steps": suite.steps})
             except UserError as error:
                 place: Place = ("rows", number, "methods", label)
-                named = (name for name in (*values, "steps") if re.search(rf"\b{re.escape(name)}\b", str(error)))
+                words = str(error).replace("tuned", "tune")
+                named = (name for name in (*values, "steps") if re.search(rf"\b{re.escape(name)}\b", words))
                 if name := next(named, None):
                     place = (*place, name) if name in values else (name,)
                 raise Mistake(f"{label}: {error}", place) from None

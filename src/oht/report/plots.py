@@ -2,6 +2,8 @@
 
 import re
 import tomllib
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,29 +17,32 @@ from oht.errors import UserError
 from oht.runs import Columns, columns
 
 
-def plot_run(run: Path, out: Path) -> Path:
-    """Draw a run folder to a PNG, PDF or SVG file."""
+def plot_run(run: Path, out: Path, beside: Sequence[Path] = ()) -> Path:
+    """Draw a run folder to a PNG, PDF or SVG file; of the runs `beside` it only the evaluations."""
     evals, metrics, schedule = (columns(run / name) for name in ("evals.csv", "metrics.csv", "schedule.csv"))
     if not metrics:
         raise UserError(f"{run} has no finished iteration to plot yet (metrics.csv is missing or empty).")
+    others = {other.resolve().name: columns(other / "evals.csv") for other in beside}
     for table, needed in (
         (metrics, ("env_steps", "return_mean")),
-        (evals, ("env_steps", "return_mean", "return_std")),
+        *((table, ("env_steps", "return_mean", "return_std")) for table in (evals, *others.values())),
     ):
         if table and not set(needed) <= set(table):
             raise UserError(f"the tables of {run} lack some of the columns {', '.join(needed)}.")
-    logarithmic = log_scaled(run / "config.toml")
-    tuned = names(schedule)
+    panels = schedule_panels(schedule, log_scaled(run / "config.toml"))
+    height = 3.2 + 2.2 * len(panels)
     figure, axes = plt.subplots(
-        1 + len(tuned), 1, figsize=(8, 3.2 + 2.2 * len(tuned)), sharex=True, squeeze=False, layout="constrained"
+        1 + len(panels), 1, figsize=(8, height), sharex=True, squeeze=False, layout="constrained"
     )
     draw_returns(axes[0, 0], evals, metrics)
+    for number, (name, table) in enumerate(others.items(), start=1):
+        if table:
+            style = {"color": f"C{number}", "marker": "o", "markersize": 3, "linewidth": 1}
+            axes[0, 0].plot(table["env_steps"], table["return_mean"], label=f"evaluation of {name}", **style)
+            axes[0, 0].legend(fontsize=8, loc="best")
     axes[0, 0].set_title(run.resolve().name, fontsize=10)
-    for axis, name in zip(axes[1:, 0], tuned, strict=True):
-        if f"{name}/mu" in schedule:
-            draw_gaussian(figure, axis, schedule, name, name in logarithmic)
-        else:
-            draw_probabilities(axis, schedule, name)
+    for axis, draw in zip(axes[1:, 0], panels, strict=True):
+        draw(figure, axis)
     axes[-1, 0].set_xlabel("environment steps of all agents")
     try:
         with plt.rc_context({"pdf.fonttype": 42}):  # TrueType, embedded, as publishers ask
@@ -47,6 +52,22 @@ def plot_run(run: Path, out: Path) -> Path:
     finally:
         plt.close(figure)
     return out
+
+
+def schedule_panels(schedule: Columns, logarithmic: set[str]) -> list[Callable[[Any, Any], None]]:
+    """What draws each panel under the returns, whatever the method: from the columns that its schedule has."""
+    if "agent/0/ratio" in schedule:
+        return [partial(draw_belief, schedule), partial(draw_shares, schedule)]
+    panels: list[Callable[[Any, Any], None]] = []
+    distributions = names(schedule)
+    for name in distributions:
+        if f"{name}/mu" in schedule:
+            panels.append(partial(draw_gaussian, schedule, name, name in logarithmic))
+        else:
+            panels.append(partial(draw_probabilities, schedule, name))
+    drawn = {part for name in distributions for part in name.split("+")}
+    used = [column.removeprefix("champion/") for column in schedule if column.startswith("champion/")]
+    return panels + [partial(draw_champion, schedule, name) for name in used if name not in drawn]
 
 
 def log_scaled(config: Path) -> set[str]:
@@ -92,7 +113,7 @@ def draw_returns(axis: Any, evals: Columns, metrics: Columns) -> None:
     axis.grid(alpha=0.3)
 
 
-def draw_probabilities(axis: Any, schedule: Columns, name: str) -> None:
+def draw_probabilities(schedule: Columns, name: str, figure: Any, axis: Any) -> None:
     """Stacked areas: at each step the heights are the probabilities of the values."""
     values = discrete_values(schedule, name)
     shares = [schedule[f"{name}/p/{value}"] for value in values]
@@ -104,7 +125,7 @@ def draw_probabilities(axis: Any, schedule: Columns, name: str) -> None:
     axis.legend(fontsize=8, loc="upper left", ncols=len(values))
 
 
-def draw_gaussian(figure: Any, axis: Any, schedule: Columns, name: str, logarithmic: bool) -> None:
+def draw_gaussian(schedule: Columns, name: str, logarithmic: bool, figure: Any, axis: Any) -> None:
     """The mean with a band of one standard deviation, samples coloured by return, rings at the champion's values."""
     steps, values, returns = samples(schedule, name)
     mu, sigma = schedule[f"{name}/mu"], schedule[f"{name}/sigma"]
@@ -123,3 +144,61 @@ def draw_gaussian(figure: Any, axis: Any, schedule: Columns, name: str, logarith
     axis.set_yscale("log" if logarithmic else "linear")
     axis.set_ylabel(name)
     axis.grid(alpha=0.3)
+
+
+def draw_champion(schedule: Columns, name: str, figure: Any, axis: Any) -> None:
+    """The value that the evaluated agent uses."""
+    axis.step(schedule["env_steps"], schedule[f"champion/{name}"], color="black", linewidth=1.2, where="post")
+    axis.set_ylabel(name)
+    axis.grid(alpha=0.3)
+
+
+# A race of agents that keep their values
+
+
+def agents_of(schedule: Columns) -> dict[int, str]:
+    """The agents of a race by their values, each named by those in which it differs from others."""
+    numbers = sorted({int(m[1]) for column in schedule if (m := re.fullmatch(r"agent/(\d+)/ratio", column))})
+    tuned = [c.split("/")[2] for c in schedule if c.startswith("agent/0/") and c.split("/")[2] not in RACE_COLUMNS]
+    values = {name: [float(schedule[f"agent/{i}/{name}"][0]) for i in numbers] for name in tuned}
+    varied = [name for name in tuned if len(set(values[name])) > 1]
+    same: dict[tuple[float, ...], list[str]] = {}  # hyper-parameters that have the same values share a name
+    for name in varied:
+        same.setdefault(tuple(values[name]), []).append(name)
+    order = sorted(range(len(numbers)), key=lambda place: [column[place] for column in same])
+    return {
+        numbers[i]: ", ".join(f"{'+'.join(group)} {column[i]:.3g}" for column, group in same.items()) or f"agent {i}"
+        for i in order
+    }
+
+
+RACE_COLUMNS = ("mean", "error", "ratio")
+
+
+def _colours(number: int) -> Any:
+    return plt.get_cmap("viridis")(np.linspace(0.0, 0.95, number))
+
+
+def draw_belief(schedule: Columns, figure: Any, axis: Any) -> None:
+    """The mean return that is believed of each agent, with its error."""
+    agents = agents_of(schedule)
+    for (agent, label), colour in zip(agents.items(), _colours(len(agents)), strict=True):
+        mean, error = schedule[f"agent/{agent}/mean"], schedule[f"agent/{agent}/error"]
+        known = np.where(error > 0, mean, np.nan)  # before two episodes of anyone there is no error
+        axis.plot(schedule["env_steps"], known, color=colour, linewidth=1.2, label=label)
+        axis.fill_between(schedule["env_steps"], known - error, known + error, color=colour, alpha=0.12, linewidth=0)
+    axis.set_ylabel("believed return")
+    axis.legend(fontsize=7, loc="best")
+    axis.grid(alpha=0.3)
+
+
+def draw_shares(schedule: Columns, figure: Any, axis: Any) -> None:
+    """Stacked areas: the gradient steps of each agent for each env step; dots mark who played."""
+    agents = agents_of(schedule)
+    ratios = [schedule[f"agent/{agent}/ratio"] for agent in agents]
+    axis.stackplot(schedule["env_steps"], ratios, colors=_colours(len(agents)), alpha=0.85)
+    played = schedule["sample/0/agent"].astype(int)
+    axis.scatter(schedule["env_steps"], np.full(len(played), -0.06 * np.sum(ratios, axis=0).max()), s=5,
+                 c=_colours(len(agents))[[list(agents).index(agent) for agent in played]])  # fmt: skip
+    axis.margins(x=0)
+    axis.set_ylabel("gradient steps\nfor each env step")

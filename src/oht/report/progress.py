@@ -59,6 +59,7 @@ class Terminal(Reporter):
             console=self.console,
             speed_estimate_period=120,
         )
+        self._saturated: set[int] = set()
         self._news = {"phase": "", "return": "", "evaluation": ""}
 
     def __enter__(self) -> "Terminal":
@@ -91,6 +92,12 @@ class Terminal(Reporter):
     def iteration(self, t: Any, row: dict[str, float], outcome: Any) -> None:
         for agent in outcome.health.replaced.nonzero()[0]:
             self.console.print(f"agent {agent} diverged or saturated at {t.env_steps:,} steps and was replaced")
+        saturated = set((outcome.health.saturated & ~outcome.health.replaced).nonzero()[0].tolist())
+        for agent in sorted(saturated - self._saturated):
+            self.console.print(
+                f"agent {agent} is saturated at {t.env_steps:,} steps: its actions are all at their bounds"
+            )
+        self._saturated = saturated
         self._bar.update(self._task, completed=t.env_steps)
         self._show(**{"phase": "", "return": f"return {row['return_mean']:.1f}"})
 

@@ -9,7 +9,7 @@ from oht.csvtables import restored, truncate
 from oht.errors import UserError
 
 Event = dict[str, Any]
-KINDS = ("start", "resume", "checkpoint", "evaluation", "record", "replacement", "stop", "end")
+KINDS = ("start", "resume", "checkpoint", "evaluation", "record", "replacement", "saturation", "stop", "end")
 
 
 class EventLog:

@@ -29,6 +29,7 @@ class Recorder:
         self.board = Board(path, setup.config.run.tensorboard)
         self.evaluated: int = counters.get("evaluated", 0)  # env steps at the last evaluation
         self.best: dict[str, Any] | None = counters.get("best")  # env_steps and return_mean of the best evaluation
+        self.saturated: list[int] = counters.get("saturated", [])  # agents, at the last iteration
         checkpoints.drop_later(path / "best", self.best["env_steps"] if self.best else None)
         self._without_updates = dict.fromkeys(_metric_names(setup, t), math.nan)
         self._before, self._since = counters.get("wall", 0.0), time.monotonic()
@@ -56,6 +57,11 @@ class Recorder:
         self.board.add("schedule", outcome.schedule, t.env_steps)
         for agent in np.flatnonzero(outcome.health.replaced):
             self.event("replacement", t, agent=int(agent))
+        saturated = np.flatnonzero(outcome.health.saturated & ~outcome.health.replaced).tolist()
+        for agent in saturated:
+            if agent not in self.saturated:
+                self.event("saturation", t, agent=agent)
+        self.saturated = saturated
         return row
 
     def evaluation(self, t: Progress, returns: list[float], champion: Any) -> None:
@@ -81,6 +87,7 @@ class Recorder:
             self.event("checkpoint", t)
             counters = {name: getattr(t, name) for name in training.COUNTERS}
             counters |= {"evaluated": self.evaluated, "best": self.best, "wall": self.wall()}
+            counters["saturated"] = self.saturated
             counters["sizes"] = {name: file.size() for name, file in (*self.tables.items(), (EVENTS, self.events))}
             checkpoints.save(folder, t.env_steps, (t.agents, t.tuner, t.owed), counters, t.replay)
             checkpoints.drop_unneeded(self.path / "best", folder)

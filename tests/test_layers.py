@@ -1,0 +1,140 @@
+"""Imports flow one way, file names are unique, and what must start quickly does not load JAX."""
+
+import ast
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import oht
+
+SOURCE = Path(oht.__file__).parent
+FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
+IMPORTS: dict[str, set[str]] = {  # each imports only from those above it, and errors
+    "errors": set(),
+    "settings": set(),
+    "hyper": set(),
+    "spaces": {"hyper"},
+    "types": {"spaces"},
+    "seeds": {"types"},
+    "replay": {"types"},
+    "agents": {"hyper", "types"},
+    "envs": {"types"},
+    "tuners": {"settings", "spaces", "types"},
+    "population": {"replay", "types"},
+    "learners": {"agents", "population", "replay", "tuners", "types"},
+    "methods": {"agents", "learners", "population", "spaces", "tuners", "types"},
+    "health": {"population", "types"},
+    "config": {"agents", "hyper", "methods", "settings", "spaces", "types"},
+    "training": {"config", "envs", "health", "population", "replay", "seeds", "types"},
+    "csvtables": set(),
+    "runs": {"csvtables", "replay", "training"},
+    "policies": {"runs"},
+    "asktell": {"methods", "runs", "seeds", "settings", "spaces", "types"},
+    "compilation": set(),
+    "signals": set(),
+    "report": {"envs", "runs", "spaces"},
+    "api": {
+        *("agents", "compilation", "config", "methods", "policies", "population", "report", "runs", "seeds"),
+        *("signals", "training", "types"),
+    },
+    "experiments": {"api", "config", "envs", "report", "runs", "settings", "signals"},
+    "cli": {"api", "config", "experiments", "hyper", "methods", "report", "runs", "settings"},
+}
+
+
+def layer(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> set[str]:
+    """The modules and packages of oht that a file imports from, also inside of functions."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module == "oht":
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("oht."):
+            found.add((node.module or "").split(".")[1])
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+        elif isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("oht.")}
+    return found - {layer(path), "errors"}
+
+
+def test_the_table_has_an_order():
+    earlier: set[str] = set()
+    for name, others in IMPORTS.items():
+        assert others <= earlier, name
+        earlier.add(name)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_flow_one_way(path):
+    assert imported(path) <= IMPORTS[layer(path)]
+
+
+def test_the_table_says_no_more_than_there_is():
+    real: dict[str, set[str]] = {}
+    for path in FILES:
+        real.setdefault(layer(path), set()).update(imported(path))
+    assert real == IMPORTS
+
+
+def test_file_names_are_unique():
+    names = Counter(path.name for path in FILES if path.name != "__init__.py")
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+@pytest.mark.parametrize("path", sorted((SOURCE / "tuners").glob("*.py")), ids=lambda path: path.name)
+def test_tuners_are_numpy_only(path):
+    modules = {
+        alias.name
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    }
+    assert not {name.split(".")[0] for name in modules} & {"jax", "flax", "optax"}
+
+
+QUICK = [
+    "oht",
+    "oht.asktell",
+    "oht.cli",
+    "oht.config",
+    "oht.envs.tasks",
+    "oht.envs.workers",
+    "oht.experiments.figures",
+    "oht.experiments.job",
+    "oht.experiments.ray_engine",
+    "oht.experiments.result_tables",
+    "oht.experiments.scores",
+    "oht.experiments.suites",
+    "oht.experiments.sweep",
+    "oht.hyper",
+    "oht.methods",
+    "oht.policies",
+    "oht.report.plots",
+    "oht.report.progress",
+    "oht.report.terminal",
+    "oht.runs",
+    "oht.seeds",
+    "oht.spaces",
+    "oht.tuners.race",
+    "oht.types",
+]
+
+
+def test_what_needs_no_jax_does_not_load_it():
+    """In one process, one after the other: starting Python for each takes longer than all of them together."""
+    code = f"""
+import importlib, sys
+for name in {QUICK}:
+    importlib.import_module(name)
+    if "jax" in sys.modules:
+        sys.exit(name)
+"""
+    process = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert (process.returncode, process.stderr) == (0, "")
