@@ -1,4 +1,4 @@
-"""An environment of your own: any Gymnasium env with a Box of numbers to see and a bounded Box to act.
+"""An environment of your own: any Gymnasium env with Box observations and bounded Box actions.
 
 Observations may also be a Dict or Tuple of Boxes. Actions are given in the env's own range. An episode that ends with
 `terminated` is worth nothing from there on; one that is cut (`truncated`, or by `max_episode`) would have gone on.

@@ -25,8 +25,8 @@ MOST_ARMS = 64
 class Arms:
     beta: float | None = setting(
         None,
-        "learning rate of the logits (Adam), Eqn (4): 0.02 in the paper, 0 never learns (default: 0.02 in 1e7 steps,"
-        " more in fewer by the root)",
+        "learning rate of the logits (Adam), Eqn (4): 0.02 in the paper, 0 never learns (default:"
+        " 0.02 sqrt(1e7 / steps))",
         low=0,
     )
     epsilon: float = setting(0.1, "share of uniform draws when sampling who plays", low=0, high=1)

@@ -35,8 +35,8 @@ class Sampled:
     )
     beta: float | None = setting(
         None,
-        "learning rate of the logits of discrete values (Adam), Eqn (4): 0.02 in the paper (default: 0.02 in 1e7 steps,"
-        " more in fewer by the root)",
+        "learning rate of the logits of discrete values (Adam), Eqn (4): 0.02 in the paper (default:"
+        " 0.02 sqrt(1e7 / steps))",
         low=0,
     )
     fitness: Literal["standard", "ranks", "raw"] = setting(
