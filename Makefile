@@ -4,10 +4,10 @@ PYTHON ?= python3.11
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup train test lint format nightly bench clean
+.PHONY: help setup train test lint format nightly peers-test bench clean
 
 help:  ## what can be made
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 $(READY): pyproject.toml constraints.txt
 	@echo "Setting up $(VENV) (a few minutes the first time)"
@@ -44,6 +44,9 @@ $(PEERS)/.ready: benchmarks/peers.txt
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement benchmarks/peers.txt
 	@touch $@
+
+peers-test: $(PEERS)/.ready  ## the examples with Stable-Baselines3, which is installed in .venv-peers; a few minutes
+	PYTHONPATH=src $(PEERS)/bin/python -m pytest --timeout 3600 tests_peers
 
 bench: $(READY) $(PEERS)/.ready  ## speed, beside the peers; about ten minutes
 	$(BIN)/python benchmarks/throughput.py

@@ -60,10 +60,12 @@ class Agent:
 
 
 def main(steps: int = 10_000, method: str = "oht", seed: int = 0, **settings: Any) -> tuple[oht.AskTell, float]:
+    import torch
     from stable_baselines3 import TD3
     from stable_baselines3.common.buffers import ReplayBuffer
     from stable_baselines3.common.logger import configure
 
+    torch.set_num_threads(1)  # small networks are not faster with more
     space = {"learning_rate": oht.LogFloat(low=1e-5, high=1e-2), "gamma": oht.Float(low=0.95, high=0.995)}
     tuner = oht.AskTell(method, space, base={"learning_rate": 1e-5}, steps=steps, seed=seed, **settings)
     env, net = gymnasium.make("Pendulum-v1"), {"net_arch": [64, 64]}

@@ -1,7 +1,9 @@
 """The tuners in loops that are not ours: the same as in `oht.train`, and with agents written in NumPy."""
 
+import inspect
 import json
 import math
+import re
 import runpy
 import subprocess
 import sys
@@ -297,6 +299,17 @@ def test_a_method_of_ones_own_is_given_again(tmp_path):
         AskTell(OWN, steps=100, population=3)
 
 
+# The docs
+
+
+def test_every_part_is_documented():
+    text = (Path(__file__).parent.parent / "docs" / "asktell.md").read_text()
+    arguments = set(inspect.signature(AskTell).parameters) - {"method_settings"}
+    public = {name for name in dir(AskTell("static", steps=1)) if not name.startswith("_")}
+    for name in {*Plan._fields, *arguments, *public}:
+        assert re.search(rf"`{name}|\b{name}\(", text), name
+
+
 # Mistakes
 
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
@@ -352,7 +365,7 @@ def test_mistakes_in_the_loop_change_nothing():
         tuner.add_steps(10)
     assert (tuner.iteration, tuner.env_steps, tuner.schedule) == (0, 0, [])
     assert tuner.ask() == plan
-    tuner.tell(np.arange(3), np.int64(30), np.array([1]))
+    tuner.tell(np.arange(3), 30, np.array([1]))
     with pytest.raises(UserError, match="env_steps is -1"):
         tuner.add_steps(-1)
     lone = AskTell("static", steps=10)

@@ -119,7 +119,9 @@ class AskTell:
             explore=proposal.explore,
         )
 
-    def tell(self, returns: float | Sequence[float] | np.ndarray, env_steps: int, replaced: Sequence[int] = ()) -> Row:
+    def tell(
+        self, returns: float | Sequence[float] | np.ndarray, env_steps: int, replaced: Sequence[int] | np.ndarray = ()
+    ) -> Row:
         """The return of each actor's episode, in their order, and the env steps that the episodes took together.
 
         `replaced` are the agents that had diverged and to which you gave other weights: what is known about them is
