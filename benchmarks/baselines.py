@@ -17,8 +17,8 @@ import numpy as np
 from oht import population
 from oht import replay as ring
 from oht.agents import make
-from oht.population import Learner, SharedCritic
-from oht.tuners import cemrl
+from oht.learners.own_replays import OwnReplays
+from oht.learners.shared_critic import SharedCritic, evolving
 from throughput import SPEC, filled_replay, learning, rates, step_operations, update_operations
 
 BATCH, GOAL = 100, 1.2
@@ -30,17 +30,19 @@ def pbt(number: int, updates: int, replay: ring.Replay) -> Timed:
     agents = population.create(jax.random.key(0), algorithm, number)
     hyper = {name: np.full(number, value, np.float32) for name, value in algorithm.hyper.items()}
     own = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (number, *leaf.shape)).copy(), replay)
-    learn = Learner(algorithm, BATCH, own_replays=True).learn
-    return partial(learn, jax.random.key(1), agents, own, hyper, updates), update_operations(BATCH) * number * updates
+    call = partial(OwnReplays(algorithm, BATCH).learn, jax.random.key(1), agents, own, hyper, np.full(number, updates))
+    return partial(call, lambda done, of: None), update_operations(BATCH) * number * updates
 
 
 def cem_rl(number: int, updates: int, replay: ring.Replay) -> Timed:
-    algorithm = cemrl.adapt(cemrl.CemRl(), {}, make("td3", SPEC))
-    agents = population.create(jax.random.key(0), algorithm, number)
-    hyper = {name: np.full(number, value, np.float32) for name, value in algorithm.hyper.items()}
+    algorithm = evolving(make("td3", SPEC), variance=1e-3)
+    agents = population.create(jax.random.key(0), algorithm, number + 1)  # the first is the mean, which does not learn
+    hyper = {name: np.full(number + 1, value, np.float32) for name, value in algorithm.hyper.items()}
     critic_step, actor_step = step_operations(BATCH)
     operations = number * (updates // number * critic_step + updates * actor_step)
-    return partial(SharedCritic(algorithm, BATCH).learn, jax.random.key(1), agents, replay, hyper, updates), operations
+    steps = np.array([0] + number * [updates])
+    call = partial(SharedCritic(algorithm, BATCH).learn, jax.random.key(1), agents, replay, hyper, steps)
+    return partial(call, lambda done, of: None), operations
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ from oht.report.progress import Reporter
 CASES = {  # name: (settings, goal)
     "static, P = 1": ({"method": "static"}, 0.10),
     "oht-nstep, P = 5, one plays": ({"method": "oht-nstep", "tune": {"n_step": oht.Choice(1, 2, 3, 4, 5)}}, 0.05),
-    "oht-lr, P = 11, ten play": ({"method": "oht-lr", "population": 10, "at_once": 10, "together": True}, 0.05),
+    "oht-lr, P = 11, ten play": ({"method": "oht-lr", "population": 10}, 0.05),
 }
 
 

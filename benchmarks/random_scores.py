@@ -21,8 +21,9 @@ os.environ.setdefault("MUJOCO_GL", "disable")  # dm_control looks for a display 
 import gymnasium
 import numpy as np
 
-from oht.envs.pool import Episode, open_pool
+from oht.envs.pool import open_pool
 from oht.envs.tasks import TASKS
+from oht.types import Episode
 
 RESULTS = Path(__file__).parent.parent / "results"
 Row = Mapping[str, object]

@@ -60,7 +60,7 @@ def learning(number: int, batch: int, replay: ring.Replay) -> tuple[Callable[[],
     hyper = {name: np.full(number, value, np.float32) for name, value in algorithm.hyper.items()}
     updates = max(WORK // number // 2, 2) * 2
     learn = Learner(algorithm, batch).learn
-    call = partial(learn, jax.random.key(1), agents, replay, hyper, updates)
+    call = partial(learn, jax.random.key(1), agents, replay, hyper, np.full(number, updates), lambda done, of: None)
     return call, update_operations(batch) * number * updates
 
 

@@ -78,5 +78,5 @@ def main(steps: int = 10_000, out: str | Path | None = None, **settings: Any) ->
 
 if __name__ == "__main__":
     run = main()
-    print(f"returns of the tests: {[round(row['return_mean']) for row in run.evals]}")
+    print(f"returns of the evaluations: {[round(row['return_mean']) for row in run.evals]}")
     print(f"effort at the end: {run.schedule[-1]['champion/effort']:.3g}; the run is in {run.path}")

@@ -54,6 +54,6 @@ def main(steps: int = 8000, out: str | Path | None = None, **settings: Any) -> o
 
 if __name__ == "__main__":
     run = main()
-    print(f"returns of the tests: {[round(row['return_mean'], 1) for row in run.evals]}")
+    print(f"returns of the evaluations: {[round(row['return_mean'], 1) for row in run.evals]}")
     force = run.policy(np.array([1.5, 0.0], np.float32))
     print(f"force at rest, 1.5 m right of the dock: {force[0]:.2f} N; the run is in {run.path}")

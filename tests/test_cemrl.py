@@ -1,5 +1,7 @@
 """CEM-RL: sepCEM by hand, one critic for all who learn, and plain CEM on a probe."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -12,8 +14,9 @@ from environments import FollowObservation, TwoStepCredit
 from oht import population
 from oht import replay as ring
 from oht.agents import make
+from oht.agents.td3 import ActorCritic
 from oht.errors import UserError
-from oht.learners.shared_critic import SharedCritic, drawn, evolving
+from oht.learners.shared_critic import Evolved, SharedCritic, drawn, evolving
 from oht.tuners import cemrl
 from oht.types import Clock, Outcome, Proposal, Spec
 
@@ -65,6 +68,31 @@ def test_sepcem_by_hand():
         np.testing.assert_allclose(variance, (w1 * 9 + w2 * 1) / 2 + damp, rtol=1e-4)
     sigma = jax.vmap(algorithm.learned)(after)["sigma"]
     np.testing.assert_allclose(sigma, np.sqrt((w1 * 9 + w2) / 2 + damp), rtol=1e-4)
+
+
+NUMBERS = json.loads((Path(__file__).parent / "data" / "cemrl.json").read_text())
+
+
+@pytest.mark.parametrize("case", NUMBERS["cases"], ids=lambda case: f"population {case['population']}")
+def test_six_generations_of_the_original(case):
+    """The numbers are those of CEM-RL's own code; record_cemrl.py says how they were made."""
+    number, start = case["population"], NUMBERS["settings"]
+    limits = {"damp": start["damp"], "damp_limit": start["damp_limit"]}
+    learner = SharedCritic(evolving(TD3, start["sigma_init"]), 8)
+    variance = jnp.full((number + 1, 3), start["sigma_init"])
+    for iteration, generation in enumerate(case["generations"]):
+        weights = np.array([generation["mean"], *generation["drawn"]], np.float32)
+        offsets = np.array(generation["drawn"]) - generation["mean"]
+        mirrored = np.allclose(offsets[: number // 2], -offsets[number // 2 : 2 * (number // 2)])
+        assert mirrored == (number % 2 == 0)
+        agents = Evolved(ActorCritic({"weights": jnp.asarray(weights)}, *5 * [None]), {"weights": variance})
+        proposal = proposal_of(number, iteration, **limits)
+        assert proposal.hyper["damp"][0] == pytest.approx(generation["damp"], rel=1e-9)
+        outcome = Outcome(np.array(generation["scores"]), np.zeros(number + 1, bool))
+        after = learner.evolve(agents, proposal, outcome)
+        np.testing.assert_allclose(after.agent.actor["weights"][0], generation["new_mean"], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(after.variance["weights"][0], generation["new_variance"], rtol=1e-5)
+        variance = after.variance["weights"]
 
 
 def test_damp_decays_to_its_limit():

@@ -1,6 +1,7 @@
 """The examples run, and do what they say, with tiny settings."""
 
 import runpy
+import tomllib
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -31,9 +32,10 @@ def test_every_example_is_tested():
 
 
 def test_own_algorithm_is_tuned_by_its_own_hyper_parameter(tmp_path):
-    trained = run("own_algorithm", tmp_path / "run", population=4, life=1)
-    efforts = [row["champion/effort"] for row in trained.schedule]
-    assert len(set(efforts)) > 1
+    trained = run("own_algorithm", tmp_path / "run")
+    efforts = {row[f"agent/{i}/effort"] for row in trained.schedule for i in range(4)}
+    assert len(efforts) == 4
+    assert min(efforts) < 0.1 < max(efforts)
     assert "actor_loss" in trained.metrics[-1]
     text = (tmp_path / "run" / "config.toml").read_text()
     assert 'algo = "careful"' in text
@@ -44,8 +46,8 @@ def test_own_algorithm_is_tuned_by_its_own_hyper_parameter(tmp_path):
 
 
 def test_own_environment_is_acted_on_in_its_own_range(tmp_path):
-    trained = run("own_environment", tmp_path / "run", population=4)
-    assert {"n_step/p/1", "n_step/p/3", "critic_lr/mu"} <= set(trained.schedule[0])
+    trained = run("own_environment", tmp_path / "run")
+    assert {trained.schedule[0][f"agent/{i}/n_step"] for i in range(4)} == {1, 3}
     force = trained.policy(np.array([1.0, 0.0], np.float32))
     assert force.shape == (1,)
     assert abs(force[0]) <= 3
@@ -60,6 +62,8 @@ def test_the_papers_settings_are_one_flag_away(tmp_path):
     schedule = oht.load(tmp_path / "run").schedule
     assert {schedule[0][f"sample/{i}/agent"] for i in range(10)} == {*range(1, 11)}  # not agent 0, the main one
     assert len({row["actor_lr/sigma"] for row in schedule}) > 1  # CEM
+    config = tomllib.loads((tmp_path / "run" / "config.toml").read_text())
+    assert (config["members"], config["unstick"]) == ("persist", False)
 
 
 def test_the_boat_can_be_lost():
@@ -75,6 +79,9 @@ def test_own_tuner_climbs_and_its_run_is_loaded_with_it(tmp_path):
     for row, after in pairwise(schedule):
         better = row["sample/1/return"] > row["sample/0/return"]
         assert after["champion/critic_lr"] == row[f"sample/{int(better)}/critic_lr"]
+    assert trained.setup.tuner.champion(np.random.default_rng(0), trained.progress.tuner) == int(
+        schedule[-1]["sample/1/return"] > schedule[-1]["sample/0/return"]
+    )
     assert "spread = 2.0" in (tmp_path / "run" / "config.toml").read_text()
     with pytest.raises(oht.UserError, match="method 'climb'"):
         oht.load(tmp_path / "run")

@@ -124,7 +124,10 @@ def run(words: list[str]) -> int:
 
 
 RUNNABLE = st.fixed_dictionaries(
-    {"algo": st.sampled_from(sorted(agents.ALGORITHMS)), "method": st.sampled_from(["static", "oht-nstep", "oht-lr"])},
+    {
+        "algo": st.sampled_from(sorted(agents.ALGORITHMS)),
+        "method": st.sampled_from(["static", "oht", "oht-nstep", "oht-lr"]),
+    },
     optional={
         "n_step": st.integers(-1, 4),
         "gamma": st.floats(0, 1.2),
@@ -135,6 +138,7 @@ RUNNABLE = st.fixed_dictionaries(
         "replay_ratio": st.sampled_from([0, 0.01, 1]),
         "population": st.integers(0, 4),
         "window": st.integers(0, 2),
+        "budget": st.sampled_from([0, 0.1, 2]),
         "activation": st.sampled_from(["tanh", "silu", "sigmoid"]),
         "layer_norm": st.booleans(),
         "members": st.sampled_from(["fork", "persist", "flee"]),

@@ -23,13 +23,6 @@ RATES = {"actor_lr": Rate(1e-3, 1e-6, 1e-1), "critic_lr": Rate(3e-2, 1e-6, 1e-1)
 LINEAR = {name: rate._replace(log10=False) for name, rate in RATES.items()}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_to_compile():
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 def batch_of(algorithm, seed: int, dtype: Any = np.float32) -> Batch:
     rng = np.random.default_rng(seed)
     rows = (algorithm.batches + algorithm.spare) * ROWS
