@@ -7,6 +7,7 @@ Both train and play one episode from the same state. If agent 1 did better, agen
     python examples/own_tuner.py
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,7 +39,7 @@ class State(NamedTuple):
     winner: np.ndarray  # whose weights both continue from
 
 
-def climb(settings: Climb, tune: Tune, base: dict[str, float]) -> oht.Tuner:
+def climb(settings: Climb, tune: Tune, base: Mapping[str, float]) -> oht.Tuner:
     """`tune` is what the user wants tuned; `base` holds every hyper-parameter of the algorithm."""
     space = Space(tune, base)
     if space.choices or not space.names:

@@ -1,12 +1,17 @@
 """Tests train many tiny agents of the same shapes: what is compiled once is kept for the others.
 
-Most of their time goes into compiling, so it is done with few optimisations, in this process and in those it starts.
+Most of their time goes into tracing and compiling. So that is done with few optimisations, in this process and in those
+it starts, and runs with the same algorithm share its programs.
 """
 
 import os
 
 import jax
 import pytest
+
+from oht.config import Config
+from oht.population import Actors, Learner
+from oht.types import Algorithm, Spec
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -18,6 +23,29 @@ def _compiled_once(tmp_path_factory):
     jax.config.update("jax_disable_most_optimizations", True)
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
     os.environ["OHT_CACHE"] = str(shared / "compiled-by-processes")  # never the user's own
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _shared_programs():
+    """Equal settings give the same algorithm, and learners and actors of the same algorithm are equal to JAX."""
+    build, known = Config.algorithm, {}
+
+    def algorithm(self: Config, spec: Spec) -> Algorithm:
+        made_by = (self.factory, self.method.adapt, spec)
+        key = (*made_by, repr((self.options, self.tuner, self.tune, self.run.normalise)))
+        if key not in known:
+            known[key] = build(self, spec)
+        return known[key]
+
+    def identity(self: Learner | Actors) -> tuple:
+        return type(self), self.algorithm.act, self.algorithm.update, getattr(self, "batch_size", None)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Config, "algorithm", algorithm)
+        for kind in (Learner, Actors):
+            patch.setattr(kind, "__hash__", lambda self: hash(identity(self)))
+            patch.setattr(kind, "__eq__", lambda self, other: identity(self) == identity(other))
+        yield
 
 
 @pytest.fixture(scope="module", autouse=True)

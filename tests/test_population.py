@@ -25,9 +25,9 @@ def replay():
     return ring_
 
 
-def hyper_of(algorithm, number, **changed):
+def hyper_of(algorithm, number, **changed) -> dict[str, np.ndarray]:
     values = {name: np.full(number, value, np.float32) for name, value in algorithm.hyper.items()}
-    return values | {name: np.float32(value) for name, value in changed.items()}
+    return values | {name: np.array(value, np.float32) for name, value in changed.items()}
 
 
 def learn(learner: Learner, agents, replay, hyper, *updates: int):

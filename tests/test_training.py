@@ -4,6 +4,8 @@ import json
 import os
 import shutil
 import signal
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +61,12 @@ def tiny(out: Path, method: str = "static", **settings) -> oht.Run:
         return stop.run
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Callable[[str], oht.Run]:
+    """The run of a method that was never stopped; tests only read it."""
+    return cache(lambda method: tiny(tmp_path_factory.mktemp("whole") / method, method))
+
+
 def same(one: oht.Run, other: oht.Run) -> None:
     """The same weights and the same tables, wall time aside, bit for bit."""
     for a, b in zip(jax.tree.leaves(one.progress.agents), jax.tree.leaves(other.progress.agents), strict=True):
@@ -74,9 +82,9 @@ def without_wall_time(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_same_seed_gives_the_same_run(method, tmp_path):
-    one, other = tiny(tmp_path / "a", method), tiny(tmp_path / "b", method)
-    same(one, other)
+def test_the_same_seed_gives_the_same_run(method, whole, tmp_path):
+    one = whole(method)
+    same(one, tiny(tmp_path / "b", method))
     different = tiny(tmp_path / "c", method, seed=1)
     assert without_wall_time(different.path / "metrics.csv") != without_wall_time(one.path / "metrics.csv")
 
@@ -103,34 +111,30 @@ class StopsAfter(Reporter):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_resumed_run_equals_one_that_never_stopped(method, tmp_path):
-    whole = tiny(tmp_path / "whole", method)
+def test_a_resumed_run_equals_one_that_never_stopped(method, whole, tmp_path):
     stopped = tiny(tmp_path / "stopped", method, progress=StopsAfter(2))
-    assert stopped.progress.env_steps < whole.progress.env_steps
-    same(whole, oht.resume(stopped.path, env=FollowObservation))
+    assert stopped.progress.env_steps < whole(method).progress.env_steps
+    same(whole(method), oht.resume(stopped.path, env=FollowObservation))
 
 
-def test_a_run_can_go_on_to_more_steps(tmp_path):
-    whole = tiny(tmp_path / "whole", steps=120)
+def test_a_run_can_go_on_to_more_steps(whole, tmp_path):
     short = tiny(tmp_path / "short", steps=70)
     assert len(short.evals) == 2  # at 40 and at its end
     longer = oht.resume(short.path, env=FollowObservation, steps=120)
-    same(whole, longer)
+    same(whole("static"), longer)
     assert "steps = 120" in (short.path / "config.toml").read_text()
 
 
-def test_rows_after_the_checkpoint_are_cut_not_doubled(tmp_path):
-    whole = tiny(tmp_path / "whole")
+def test_rows_after_the_checkpoint_are_cut_not_doubled(whole, tmp_path):
     stopped = tiny(tmp_path / "stopped", progress=StopsAfter(2))
     for table in runs.TABLES:
         with (stopped.path / table).open("a") as file:
             file.write("1,2,3,a row that a crash left behi")
-    same(whole, oht.resume(stopped.path, env=FollowObservation))
+    same(whole("static"), oht.resume(stopped.path, env=FollowObservation))
 
 
 @pytest.mark.parametrize("harm", ["truncated", "flipped", "missing"])
-def test_a_damaged_checkpoint_is_noticed_and_the_one_before_is_used(harm, tmp_path):
-    whole = tiny(tmp_path / "whole")
+def test_a_damaged_checkpoint_is_noticed_and_the_one_before_is_used(harm, whole, tmp_path):
     stopped = tiny(tmp_path / "stopped", progress=StopsAfter(2), checkpoint_every=0)
     newest = max((stopped.path / "checkpoint").glob("0*"))
     state = newest / "state.npz"
@@ -144,7 +148,7 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_is_used(harm, tmp_pa
         state.write_bytes(content)
     with pytest.warns(UserWarning, match="damaged"):
         resumed = oht.resume(stopped.path, env=FollowObservation)
-    same(whole, resumed)
+    same(whole("static"), resumed)
 
 
 def test_a_run_without_any_whole_checkpoint_is_refused(tmp_path):
@@ -163,8 +167,8 @@ def test_the_replay_is_saved_in_pieces_and_old_ones_are_dropped(tmp_path):
     assert oldest > written - 100 - 2 * 21  # nothing that neither of the two needs
 
 
-def test_loading_acts_and_evaluates_as_the_run_did(tmp_path):
-    run = tiny(tmp_path / "run")
+def test_loading_acts_and_evaluates_as_the_run_did(whole):
+    run = whole("static")
     loaded = oht.load(run.path, env=FollowObservation)
     obs = np.array([0.3], np.float32)
     np.testing.assert_array_equal(loaded.policy(obs), run.policy(obs))
@@ -176,8 +180,8 @@ def test_loading_acts_and_evaluates_as_the_run_did(tmp_path):
     assert len(loaded.evaluate(episodes=4)) == 4
 
 
-def test_the_config_of_a_run_gives_the_same_run(tmp_path):
-    run = tiny(tmp_path / "run", "oht")
+def test_the_config_of_a_run_gives_the_same_run(whole):
+    run = whole("oht")
     text = (run.path / "config.toml").read_text()
     again = config.resolve(config.read_file(run.path / "config.toml"))
     assert config.to_toml(again) == text
@@ -257,8 +261,8 @@ class Notes(Reporter):
         self.replaced: set[int] = set()
 
     def iteration(self, t, row, outcome):
-        replaced = set(np.flatnonzero(outcome.health.replaced))
-        self.saturated |= set(np.flatnonzero(outcome.health.saturated))
+        replaced = set(np.flatnonzero(outcome.health.replaced).tolist())
+        self.saturated |= set(np.flatnonzero(outcome.health.saturated).tolist())
         self.replaced |= replaced
         for place, got in enumerate(outcome.returns):
             assert (got == -np.inf) == (outcome.schedule[f"sample/{place}/agent"] in replaced)
