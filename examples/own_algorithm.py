@@ -69,7 +69,7 @@ def main(steps: int = 10_000, out: str | Path | None = None, **settings: Any) ->
         "start_steps": 600,
         "eval_every": 2000,
         "eval_episodes": 3,
-        "population": 4,
+        "population": 5,
         "max_episode": 200,
     }
     tune = {"effort": oht.LogFloat(0.1, sigma=0.5), "n_step": oht.Choice(1, 2, 3)}

@@ -33,8 +33,8 @@ def test_every_example_is_tested():
 
 def test_own_algorithm_is_tuned_by_its_own_hyper_parameter(tmp_path):
     trained = run("own_algorithm", tmp_path / "run")
-    efforts = {row[f"agent/{i}/effort"] for row in trained.schedule for i in range(4)}
-    assert len(efforts) == 4
+    efforts = {row[f"agent/{i}/effort"] for row in trained.schedule for i in range(5)}
+    assert len(efforts) == 5
     assert min(efforts) < 0.1 < max(efforts)
     assert "actor_loss" in trained.metrics[-1]
     text = (tmp_path / "run" / "config.toml").read_text()

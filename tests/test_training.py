@@ -375,14 +375,14 @@ def test_evaluation_is_without_noise_and_draws_a_champion_for_each_episode():
 
 
 def test_random_actions_cover_their_range():
-    setup, t = started("static", start_steps=1000)
+    setup, t = started("static", start_steps=1000, steps=2000, replay_size=2000)
     while t.env_steps < 1000:
         t = training.explore_at_random(setup, t)
     actions = np.asarray(t.replay.action)[np.asarray(t.replay.end) != ring.NO_STEP]
-    assert len(actions) == 90
+    assert len(actions) == 1000
     assert np.abs(actions).max() > 0.9
-    assert actions.std() == pytest.approx(1 / np.sqrt(3), rel=0.2)
-    assert np.abs(actions.mean()) < 0.2
+    assert actions.std() == pytest.approx(1 / np.sqrt(3), rel=0.1)
+    assert np.abs(actions.mean()) < 0.1
     training.close(setup)
 
 
