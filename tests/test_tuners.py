@@ -439,7 +439,7 @@ def test_noise_seldom_decides_and_a_clear_lead_does():
         final = []
         for seed in range(20):
             tuner = build("oht-nstep", {}, None)
-            rng, state = rng_of(seed), tuner.init(rng_of(seed))
+            rng, state, row = rng_of(seed), tuner.init(rng_of(seed)), {}
             for i in range(140):
                 state, proposal = tuner.ask(rng, state, Clock(1000 * i, 150_000, i))
                 value = rng.standard_normal() + lead * (proposal.actors[0] == 2)
