@@ -54,6 +54,9 @@ $(PEERS)/.ready: benchmarks/peers.txt
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement benchmarks/peers.txt
 	@touch $@
 
+peers-test: $(PEERS)/.ready  ## the examples with Stable-Baselines3, which is installed in .venv-peers; a few minutes
+	PYTHONPATH=src $(PEERS)/bin/python -m pytest --timeout 3600 tests_peers
+
 bench: $(READY) $(PEERS)/.ready  ## speed, beside the peers; about ten minutes
 	$(BIN)/python benchmarks/throughput.py
 	$(BIN)/python benchmarks/baselines.py

@@ -189,7 +189,7 @@ def test_an_env_that_breaks_is_named_with_its_step(make, sentence: str, workers:
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (environments.Image, "supported are a Box of numbers"),
+        (environments.Image, "supported are Box observations"),
         (environments.DiscreteActions, "supported are continuous actions"),
         (environments.UnboundedActions, "supported are continuous actions"),
         (environments.WrongShape, "gave 2 numbers as observation .* not 1"),

@@ -116,7 +116,7 @@ def make_with_a_lock() -> Any:
         ("Pendulum-v1", 0, "at least one worker"),
         ("Pendulum-v1", 99, "has 2 CPUs, too few for 99 workers"),
         (make_with_a_lock(), 2, "cannot be pickled"),
-        (environments.Image, 2, "supported are a Box of numbers"),
+        (environments.Image, 2, "supported are Box observations"),
     ],
 )
 def test_what_cannot_be_is_refused(task: Any, workers: int, sentence: str):

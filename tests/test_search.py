@@ -61,17 +61,17 @@ def test_score_gradient_is_the_gradient_of_the_expected_fitness():
 def test_adam_by_hand():
     # The first step is the rate in the direction of the sign. Then with gradients 1 and 3: m = 0.1 * 0.9 + 0.3 = 0.39,
     # m / (1 - 0.81) = 2.052632; v = 0.000999 + 0.009 = 0.009999, v / (1 - 0.998001) = 5.002001; 2.052632 / 2.236516
-    zero = Categorical(np.zeros(2), np.zeros(2), np.zeros(2), np.zeros((), np.int64))
-    once = search.adam_ascent(zero, vector(1, -4), 0.02)
+    zero = Categorical(np.zeros(2), np.zeros(2), np.zeros(2), np.zeros((), np.int64), np.array(0.02))
+    once = search.adam_ascent(zero, vector(1, -4))
     np.testing.assert_allclose(once.logits, [0.02, -0.02], rtol=1e-6)
-    twice = search.adam_ascent(once, vector(3, -4), 0.02)
+    twice = search.adam_ascent(once, vector(3, -4))
     np.testing.assert_allclose(twice.logits, [0.02 + 0.02 * 0.917781, -0.04], rtol=1e-5)
     assert twice.steps == 2
 
 
 def test_categorical_step_and_importance_by_hand():
     # P = (2/3, 1/3), mixed with epsilon = 0.4: 0.6 P + 0.2 = (0.6, 0.4); weights 10/9 and 5/6
-    state = Categorical(np.log([2.0, 1.0]), np.zeros(2), np.zeros(2), np.zeros((), np.int64))
+    state = Categorical(np.log([2.0, 1.0]), np.zeros(2), np.zeros(2), np.zeros((), np.int64), np.array(0.02))
     np.testing.assert_allclose(search.mixed(state.logits, 0.4), [0.6, 0.4])
     samples, fitness = np.array([0, 1]), vector(1, 1)
     plain = search.categorical(2, epsilon=0.4).learn(state, samples, fitness)
@@ -88,8 +88,8 @@ def test_draws_are_epsilon_mixed():
 
 
 def test_zero_rate_is_uniform_for_ever():
-    rule = search.categorical(3, rate=0.0)
-    state = rule.learn(rule.init(), np.array([0, 1, 2]), vector(1, 0, -1))
+    rule = search.categorical(3)
+    state = rule.learn(rule.init()._replace(rate=np.array(0.0)), np.array([0, 1, 2]), vector(1, 0, -1))
     np.testing.assert_array_equal(state.logits, 0.0)
 
 

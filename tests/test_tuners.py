@@ -425,6 +425,32 @@ def test_champion_is_a_draw_from_p_without_epsilon_or_its_mode():
     assert {tuner.champion(rng_of(i), state) for i in range(60)} == {1}
 
 
+def test_beta_is_the_papers_in_its_steps_and_more_in_fewer():
+    tuner = build("oht-nstep", {}, None)
+    for steps, beta in ((10_000_000, 0.02), (400_000, 0.1)):
+        state, _ = tuner.ask(rng_of(0), tuner.init(rng_of(0)), Clock(0, steps, 0))
+        assert state.logits["n_step"].rate == pytest.approx(beta)
+
+
+def test_noise_seldom_decides_and_a_clear_lead_does():
+    """140 episodes of a run of 150 000 steps: with 0.02 nothing moves, with 0.02 x 1e7 / steps noise decides."""
+
+    def ends(lead: float) -> np.ndarray:
+        final = []
+        for seed in range(20):
+            tuner = build("oht-nstep", {}, None)
+            rng, state, row = rng_of(seed), tuner.init(rng_of(seed)), {}
+            for i in range(140):
+                state, proposal = tuner.ask(rng, state, Clock(1000 * i, 150_000, i))
+                value = rng.standard_normal() + lead * (proposal.actors[0] == 2)
+                state, row = tuner.tell(rng, state, proposal, outcome_of(tuner, [value]))
+            final.append([row[f"n_step/p/{n}"] for n in (1, 2, 3)])
+        return np.array(final)
+
+    assert np.mean(ends(0.0).max(axis=1) > 0.8) < 0.5
+    assert np.mean(ends(1.0)[:, 2] > 0.8) > 0.8
+
+
 def test_beta_zero_is_the_control():
     tuner = build("oht-nstep", {"beta": 0.0}, None)
     _, _, rows = run(tuner, 300, by_value("n_step", lambda n: n))

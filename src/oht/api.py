@@ -1,4 +1,4 @@
-"""What users call: train, resume, load."""
+"""The Python interface: train, resume, load."""
 
 import contextlib
 import os
@@ -108,14 +108,14 @@ class Run:
         return training.evaluate(self.setup, self.progress, seed, episodes)
 
     def close(self) -> None:
-        """End the simulators."""
+        """Close the envs."""
         training.close(self.setup)
 
 
 class Interrupted(KeyboardInterrupt):
     """Raised by `train` and `resume` after Ctrl-C or SIGTERM, when the run is saved.
 
-    `run` is the run as far as it came; its simulators are closed.
+    `run` is the run as far as it came; its envs are closed.
     """
 
     def __init__(self, run: Run):
@@ -242,7 +242,7 @@ def _config_of(path: Path, algo: Any, method: Method | None, steps: int | None =
 
 @contextlib.contextmanager
 def _opened(resolved: config.Config, env: Callable | None) -> Iterator[Setup]:
-    """Build the parts of a run; if anything fails, end its simulators."""
+    """Build the parts of a run; if anything fails, close its envs."""
     setup = training.build(resolved, env)
     try:
         yield setup

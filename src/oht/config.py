@@ -42,7 +42,7 @@ class RunSettings:
     batch_size: int = setting(100, "transitions of a minibatch", low=1, high=10**6)
     normalise: bool = setting(False, "normalise observations by their running mean and standard deviation")
     unstick: bool | None = setting(
-        None, "replace agents whose actions are all at their bounds, as they learn no more (default: in populations)"
+        None, "replace agents whose actions are all at their bounds: they cannot learn (default: in populations)"
     )
     workers: int | None = setting(
         None, "processes that step the envs; 0: none (default: depends on the task)", low=0, high=1000
@@ -132,7 +132,7 @@ def _run(run: RunSettings) -> RunSettings:
     if run.eval_every is None:
         run = replace(run, eval_every=max(1, min(MOST_EVAL_EVERY, run.steps // EVALUATIONS)))
     if run.delay and "@" not in run.task:
-        run = replace(run, task=f"{run.task}@delay{run.delay}")  # everywhere the name says so
+        run = replace(run, task=f"{run.task}@delay{run.delay}")  # so that every table and file name shows it
     return run
 
 

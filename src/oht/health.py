@@ -12,7 +12,7 @@ from oht import population
 from oht.errors import UserError
 from oht.types import Agents, Algorithm, Array, Key
 
-LOOKS = 256  # observations that show whether a policy still answers to what it sees
+LOOKS = 256  # observations on which an agent is checked for saturation
 BOUND = 1 - 1e-6  # an action beyond this has no gradient: that of tanh is zero
 
 
@@ -21,7 +21,7 @@ class Diverged(UserError):
 
 
 class Health(NamedTuple):
-    """(P,) bool each."""
+    """What was found and done; each is (P,) bool."""
 
     diverged: np.ndarray  # weights that are infinite or NaN
     saturated: np.ndarray  # all actions at their bounds, whatever is observed
@@ -38,10 +38,10 @@ def check(
     unstick: bool,
     keep_champion: bool,
 ) -> tuple[Agents, Health]:
-    """Replaces agents that have diverged and, with `unstick`, those that are saturated.
+    """Replace agents that have diverged and, with `unstick`, those that are saturated.
 
-    They continue as copies of the champion or, if that is ill as well, of the first healthy agent; if nobody is
-    healthy, they get fresh weights. With `keep_champion` a saturated champion stays: having played, it may be right.
+    They continue as copies of the champion or, if that is not healthy, of the first healthy agent; if there is none,
+    they get fresh weights. With `keep_champion` a saturated champion stays: a constant action may be right.
     """
     everyone = np.arange(population.number_of(agents))
     diverged = ~np.asarray(_finite(agents))

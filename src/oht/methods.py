@@ -1,4 +1,4 @@
-"""The methods by name: what each tunes, its settings, its tuner, and what it brings along.
+"""The methods by name: what each tunes, its settings, its tuner, and what else it needs.
 
 JAX is imported only when a method makes its learner or adapts an algorithm, so that help and checks are quick.
 """
@@ -44,7 +44,7 @@ def _meta_gradient(settings: meta_gradient.MetaGradient, tune: Tune, algorithm: 
 
     def rate(name: str, dim: Dimension) -> Rate:
         if isinstance(dim, Choice | Int) or dim.init is None or dim.low is None or dim.high is None:
-            raise UserError(f"meta-gradients need a slope, so {name} must be a LogFloat or a Float, as in log:1e-3.")
+            raise UserError(f"meta-gradients need a derivative: {name} must be a LogFloat or a Float, as in log:1e-3.")
         return Rate(dim.init, dim.low, dim.high, isinstance(dim, LogFloat))
 
     return metagrad(
@@ -57,13 +57,13 @@ def _meta_gradient(settings: meta_gradient.MetaGradient, tune: Tune, algorithm: 
 
 
 METHODS: dict[str, Method] = {
-    "oht": Method("persistent agents whose play and gradient steps follow their returns", race.Race, race.make),
+    "oht": Method("agents that keep their values; those with higher returns play and learn more", race.Race, race.make),
     "static": Method("one agent, constant hyper-parameters", static.Static, static.make),
-    "oht-nstep": Method("OHT-ES, discrete: one agent for each n_step", arms.Arms, arms.make, N_STEP),
+    "oht-nstep": Method("OHT-ES, discrete: one agent for each value", arms.Arms, arms.make, N_STEP),
     "oht-lr": Method(
-        "OHT-ES, continuous: learning rates of a sampled population", sampled.Sampled, sampled.make, LEARNING_RATES
+        "OHT-ES, continuous: a population draws values from a Gaussian", sampled.Sampled, sampled.make, LEARNING_RATES
     ),
-    "random": Method("ablation: values drawn at random, nothing learned", race.Race, random.make),
+    "random": Method("control: the agents of oht, but their returns decide nothing", race.Race, random.make),
     "meta-gradient": Method(
         "one agent that differentiates through its own update to learn its learning rates",
         meta_gradient.MetaGradient,
@@ -72,7 +72,7 @@ METHODS: dict[str, Method] = {
         adapt=_meta_gradient,
     ),
     "cem-rl": Method(
-        "actors drawn from an evolving Gaussian over weights, half of them taught by one critic",
+        "actors drawn from an evolving Gaussian over weights, half of them trained with one critic",
         cemrl.CemRl,
         cemrl.make,
         learner=_shared_critic,
@@ -85,7 +85,7 @@ METHODS: dict[str, Method] = {
         PBT_LEARNING_RATES,
         learner=_own_replays,
     ),
-    "schedule": Method("one agent by the schedule of an earlier run", schedule.Schedule, schedule.make),
+    "schedule": Method("control: one agent with the schedule of an earlier run", schedule.Schedule, schedule.make),
 }
 
 

@@ -22,7 +22,7 @@ Layout = dict[str, Any]  # {"box": shape}, {"dict": [[key, Layout], ...]} or {"t
 
 
 class CannotExport(Exception):
-    """An agent whose network the NumPy forward pass does not know."""
+    """An agent whose network the NumPy forward pass cannot compute."""
 
 
 class SavedPolicy:

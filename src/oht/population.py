@@ -12,7 +12,7 @@ from oht import replay as ring
 from oht.types import NEW, Act, Agents, Algorithm, Array, Episode, Hyper, Key, Metrics, Outcome, Proposal
 
 CHUNK = 2000  # gradient steps of all agents between two reports of progress
-Report = Callable[[int, int], None]  # (gradient steps done, of how many)
+Report = Callable[[int, int], None]  # (gradient steps done, gradient steps in all)
 
 
 def create(key: Key, algorithm: Algorithm, number: int) -> Agents:
@@ -74,7 +74,7 @@ class Learner:
         return ring.empty(slots, obs, action)
 
     def store(self, replay: ring.Replay, episodes: Sequence[Episode], actors: np.ndarray | None) -> ring.Replay:
-        """The replay with these episodes of these agents (None: random actions). The given one is used up."""
+        """The replay with these episodes of these agents (None: random actions). Do not use the given one again."""
         for episode in episodes:
             replay = ring.extend(replay, *episode)
         return replay
@@ -84,7 +84,7 @@ class Learner:
         return replay
 
     def observations(self, key: Key, replay: ring.Replay, number: int) -> Array:
-        """So many stored observations, at random."""
+        """`number` stored observations, drawn at random."""
         return ring.sample(key, replay, number, n_step=1, gamma=1.0, max_n=1).obs
 
     def learn(
@@ -98,7 +98,7 @@ class Learner:
     ) -> tuple[Agents, dict[str, float]]:
         """Agent j takes updates[j] gradient steps (multiples of `algorithm.batches`) with its own hyper-parameters.
 
-        Agents train side by side: those with most steps go on when the others have theirs. Returns the agents and the
+        Agents train together; those with more steps continue when the others have finished. Returns the agents and the
         mean of each metric over all gradient steps.
         """
         batches, total, done, before = self.algorithm.batches, int(updates.sum()), 0, 0
@@ -121,11 +121,11 @@ class Learner:
         return agents, {name: value / done for name, value in sums.items()}
 
     def evolve(self, agents: Agents, proposal: Proposal, outcome: Outcome) -> Agents:
-        """What the returns do to the weights themselves: nothing, unless a method says otherwise."""
+        """The agents after a change of weights by the returns; here nothing changes."""
         return agents
 
     def metric_names(self, agents: Agents, replay: ring.Replay, hyper: Mapping[str, float]) -> list[str]:
-        """What learning reports, known before anything is learned."""
+        """The names of the metrics that `learn` returns, without learning anything."""
         eta = {name: np.zeros(number_of(agents), np.float32) for name in hyper}
         return list(
             jax.eval_shape(lambda key: self._learn(key, agents, replay, eta, np.int32(1), 1)[1], jax.random.key(0))
@@ -158,7 +158,7 @@ class Learner:
 
 
 def _power_of_two(number: int) -> int:
-    """The least one that is not below: few lengths of the n-step look-ahead to compile."""
+    """The smallest power of two that is at least `number`: fewer lengths of the n-step look-ahead to compile."""
     return 1 << (number - 1).bit_length()
 
 

@@ -47,7 +47,7 @@ def size(replay: Replay) -> Array:
 
 
 def extend(replay: Replay, obs: np.ndarray, action: np.ndarray, reward: np.ndarray, terminal: bool) -> Replay:
-    """Stores one whole episode: T + 1 observations, T actions and rewards. The given replay is used up."""
+    """Store one whole episode: T + 1 observations, T actions and rewards. Do not use the given replay again."""
     steps = len(action)
     room = 1 << steps.bit_length()  # a power of two above T: few shapes to compile
     padded = [np.zeros((room, *part.shape[1:]), np.float32) for part in (obs, action, reward)]

@@ -9,7 +9,7 @@ from types import FrameType
 
 
 def exit_process(number: int) -> None:
-    """End this process without any clean-up: for a command line that has been told twice."""
+    """End this process without any clean-up: for a command that got a second signal."""
     os._exit(128 + number)
 
 
@@ -21,7 +21,7 @@ def _raise(number: int) -> None:
 def interruption(
     first: Callable[[], None] | None = None, second: Callable[[int], None] = _raise
 ) -> Iterator[Callable[[], bool]]:
-    """Gives a function that says whether SIGINT or SIGTERM has arrived.
+    """Yield a function that returns whether SIGINT or SIGTERM has arrived.
 
     The first signal calls `first`, in a thread of its own because a signal may arrive in the middle of a print; the
     second calls `second` with its number, by default to raise KeyboardInterrupt at once. Outside of the main thread,

@@ -21,7 +21,7 @@ from oht.errors import UserError
 from oht.hyper import find
 
 DECADES = 3  # either side of the start: the bounds of a LogFloat whose name has no usual ones
-LEAST_DECADES = 0.02  # a smaller deviation was hardly meant as one; the paper tried 0.02 to 0.5
+LEAST_DECADES = 0.02  # a smaller deviation is probably a mistake; the paper tried 0.02 to 0.5
 SHARE = 0.25  # sigma of a range, as a share of its encoded width
 LEAST_INT_SIGMA = 0.5  # of a range of whole numbers; with less, rounding would hide every draw
 
@@ -135,8 +135,8 @@ class Space:
     """Named dimensions, all bounded: the discrete ones, and the continuous ones side by side in encoded space.
 
     A dimension may be that of several hyper-parameters at once, `actor_lr+critic_lr`: they share its value. `choices`
-    and `continuous` are by the names of the dimensions, `names` are the hyper-parameters; `untie` leads from one to
-    the other.
+    and `continuous` are by the names of the dimensions, `names` are the hyper-parameters; `untie` converts values of
+    the former to values of the latter.
     """
 
     def __init__(self, tune: Mapping[str, Dimension], hyper: Mapping[str, float]):

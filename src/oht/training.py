@@ -34,12 +34,12 @@ class Setup(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """The parts that do: what a checkpoint holds."""
+    """The parts of a run that change: what a checkpoint holds."""
 
     agents: Any
     tuner: Any
     replay: ring.Replay
-    owed: np.ndarray  # (P,) gradient steps that each agent has yet to take, from rounding
+    owed: np.ndarray  # (P,) gradient steps that are due but were not taken, because of rounding
     iteration: int = 0
     env_steps: int = 0
     updates: int = 0  # gradient steps of all agents
@@ -59,7 +59,7 @@ class Iteration(NamedTuple):
 
 
 def build(config: Config, env: Callable | None = None) -> Setup:
-    """Opens the task and joins algorithm, tuner and learner."""
+    """Open the task and make algorithm, tuner and learner."""
     run, method = config.run, config.method
     where = {"workers": run.workers, "kind": run.pool}
     opened = partial(open_pool, env or run.task, delay=run.delay, max_episode=run.max_episode, **where)
@@ -89,7 +89,7 @@ def start(setup: Setup) -> Progress:
 
 
 def explore_at_random(setup: Setup, t: Progress) -> Progress:
-    """Episodes of uniform actions, played by nobody; not more at once than the random start still needs."""
+    """Play episodes of uniform random actions, not more at once than the random start still needs."""
     run, pool = setup.config.run, setup.pool()
     missing = -(-(run.start_steps - t.env_steps) // run.max_episode)
     rng = seeds.generator(run.seed, "random start", t.env_steps)
@@ -100,7 +100,7 @@ def explore_at_random(setup: Setup, t: Progress) -> Progress:
 
 
 def iterate(setup: Setup, t: Progress, report: Report) -> tuple[Progress, Iteration]:
-    """One turn of Algorithm 1. `report(done, of)` hears of gradient steps."""
+    """One iteration of Algorithm 1. `report(done, of)` is called with numbers of gradient steps."""
     run = setup.config.run
     key = partial(seeds.key, run.seed, number=t.iteration)
     rng = partial(seeds.generator, run.seed, number=t.iteration)
@@ -138,7 +138,7 @@ def play(setup: Setup, key, agents, p: Proposal) -> list[Episode]:
 
 
 def summarise(setup: Setup, agents, p: Proposal, episodes: list[Episode], replaced: np.ndarray) -> Outcome:
-    """What the tuner hears."""
+    """The outcome of an iteration, for the tuner."""
     returns = np.array([episode.total for episode in episodes])
     returns[replaced[p.actors]] = -np.inf
     return Outcome(returns, replaced, population.learned(setup.algorithm, agents))
@@ -162,7 +162,7 @@ def evaluate(setup: Setup, t: Progress, seed: int | None = None, number: int | N
 def _rollouts(
     setup: Setup, pool: Pool, key, agents, hyper, actors: np.ndarray, starts: list[int], explore: bool
 ) -> list[Episode]:
-    """As many episodes at once as the pool has room for."""
+    """An episode for each actor, as many at once as the pool has envs."""
     episodes: list[Episode] = []
     for wave, first in enumerate(range(0, len(actors), pool.size)):
         wave_key = jax.random.fold_in(key, wave)
@@ -174,14 +174,14 @@ def _rollouts(
 
 
 def close(setup: Setup) -> None:
-    """Ends the simulators."""
+    """Close the envs."""
     setup.eval_pool.close()
     if setup.pool.cache_info().currsize:
         setup.pool().close()
 
 
 def _stored(setup: Setup, t: Progress, episodes: list[Episode], actors: np.ndarray | None) -> Progress:
-    """With these episodes in the replay; `actors` is None where actions were random."""
+    """The progress with these episodes in the replay; `actors` is None where actions were random."""
     replay = setup.learner.store(t.replay, episodes, actors)
     steps = sum(len(episode.reward) for episode in episodes)
     return t._replace(replay=replay, env_steps=t.env_steps + steps, fresh=t.fresh + steps)

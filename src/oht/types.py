@@ -52,17 +52,17 @@ class Batch(NamedTuple):
     next_obs: Array
 
     def split(self, parts: int) -> list[Batch]:
-        """Into so many batches of the same number of rows."""
+        """`parts` batches with equal numbers of rows."""
         rows = len(self.reward) // parts
         return [Batch(*(leaf[i * rows : (i + 1) * rows] for leaf in self)) for i in range(parts)]
 
 
 class ActorCriticSteps(NamedTuple):
-    """The pieces of a deterministic actor-critic's update, for methods that arrange them in another way."""
+    """The parts of a deterministic actor-critic's update, for methods that combine them in another way."""
 
-    critic: Callable[[Key, State, Batch, Hyper, int], tuple[State, Metrics]]  # so many gradient steps of the critic
+    critic: Callable[[Key, State, Batch, Hyper, int], tuple[State, Metrics]]  # `int` gradient steps of the critic
     actor: Callable[[State, Batch, Hyper], tuple[State, Metrics]]  # one gradient step of the actor
-    targets: Callable[[State, Hyper], State]  # all target networks move
+    targets: Callable[[State, Hyper], State]  # one step of all target networks
     actor_loss: Callable[[Any, Any, Array], Array]  # (actor, critic, obs) -> - mean Q(x, pi(x))
 
 
@@ -70,7 +70,7 @@ class Algorithm(NamedTuple):
     """One agent as pure functions.
 
     `update` gets `batches` minibatches in one Batch, rows of the first before rows of the second, for as many gradient
-    steps; `spare` more come after them, of which it makes what it likes.
+    steps, and after them `spare` more, which it may use for something else.
     `hyper` holds the default of every number that `update`, `act` or the replay reads, so all can be tuned;
     it must have `n_step` and `gamma`, which the replay uses to make the targets.
     """
@@ -105,7 +105,7 @@ NEW = -1  # in `Proposal.sources`: fresh weights
 
 
 class Clock(NamedTuple):
-    """How far a run is."""
+    """How far a run has come."""
 
     steps: int  # env steps of all agents so far
     total: int  # env steps of the whole run
@@ -142,7 +142,7 @@ class Tuner(NamedTuple):
 
 
 class Method(NamedTuple):
-    """How hyper-parameters are chosen: a tuner, and what else the method brings along."""
+    """How hyper-parameters are chosen: a tuner, and what else the method needs."""
 
     summary: str
     settings: type  # a frozen dataclass of `oht.settings.setting` fields

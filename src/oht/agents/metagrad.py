@@ -1,6 +1,6 @@
 """Meta-gradients for deterministic actor-critics (section 4.1 of the paper): an agent learns its own learning rates.
 
-A second critic, Q_meta, of the same kind as the agent's and trained by the same rule on other minibatches, judges the
+A second critic, Q_meta, of the same kind as the agent's and trained by the same rule on other minibatches, rates the
 updated policy. The learning rates alpha climb J(alpha) = mean Q_meta(x, pi_phi'(x)), where phi'(alpha) is the policy
 after the agent's real update: critic steps and then the actor step, which sees the updated critic, each by Adam.
 """
@@ -18,7 +18,7 @@ from oht.types import Algorithm, Array, Batch, Hyper, Key, Metrics, State
 
 
 class Rate(NamedTuple):
-    """Where a learning rate starts, between what it stays, and whether it moves by its log10."""
+    """The start and the bounds of a learning rate, and whether it moves by its log10."""
 
     start: float
     low: float
@@ -27,7 +27,7 @@ class Rate(NamedTuple):
 
 
 class Judge(NamedTuple):
-    """Q_meta."""
+    """Q_meta: the critic that evaluates the updated policy."""
 
     critic: Any
     target: Any

@@ -88,7 +88,7 @@ def td3(
     ) -> tuple[ActorCritic, Metrics]:
         """`number` steps, each on its part of the batch.
 
-        The targets stand still meanwhile, so those of all parts are made at once: wider products.
+        The target networks do not change in between, so the targets of all parts are computed in one call.
         """
         targets = jnp.split(td_target(key, state, batch, hyper), number)
         metrics: Metrics = {}

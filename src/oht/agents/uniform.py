@@ -1,4 +1,4 @@
-"""Actions drawn uniformly at random, in training and in tests: the score of a policy that has learned nothing."""
+"""Actions drawn uniformly at random, in training and in evaluations: the score of a random policy."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""What environments look like from outside: policies in, whole episodes out."""
+"""The interface of environments: policies in, whole episodes out."""
 
 import os
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from oht.types import Act, Episode
 
 
 class EnvError(UserError):
-    """An environment that broke: which one, at which step, and how."""
+    """An environment that failed: which one, at which step, and how."""
 
 
 def cores() -> int:
-    """How many this process may use: as NPROC says, or the system."""
+    """The number of cores that this process may use: NPROC, or what the system allows."""
     if os.environ.get("NPROC", "").isdecimal():
         return max(1, int(os.environ["NPROC"]))
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -51,7 +51,7 @@ class EnvSteps(NamedTuple):
 
 
 class Backend(Protocol):
-    """Envs that are stepped together, with flat observations and actions in [-1, 1]; none is ever reset on its own."""
+    """Envs that are stepped together, with flat observations and actions in [-1, 1]; none resets itself."""
 
     obs: int
     action: int

@@ -6,7 +6,7 @@ import numpy as np
 def pay_late(reward: np.ndarray, delay: int) -> np.ndarray:
     """The rewards (T,) of a whole episode, paid late.
 
-    r'_t = sum_{k = t-d+1..t} r_k where d divides t (t = 1, 2, ...) and 0 elsewhere; what is then still owed is paid at
+    r'_t = sum_{k = t-d+1..t} r_k where d divides t (t = 1, 2, ...) and 0 elsewhere; what is left at the end is paid at
     the last step, so that the return stays the same. A delay of 0 or 1 changes nothing.
     """
     if delay <= 1 or len(reward) == 0:

@@ -65,7 +65,7 @@ class EnvPool:
 def _lean_models(assets: Path) -> Path | None:
     """A copy of the control suite's models with a sky of one pixel.
 
-    Painting the sky, which nobody sees, takes 0.1 s for each env that is made: far more than all the rest.
+    Drawing the sky, which is never shown, takes 0.1 s for each env that is made: far more than all the rest.
     """
     original = assets / "mujoco" / "assets_dmc"
     if not (original / "common" / "skybox.xml").exists():

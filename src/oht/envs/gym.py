@@ -20,7 +20,7 @@ Maker = Callable[[], gymnasium.Env]
 
 
 class Flat:
-    """One env as numbers in, numbers out; whatever it raises becomes an EnvError that says when."""
+    """One env with flat observations and actions; any exception becomes an EnvError with the step and the seed."""
 
     def __init__(self, name: str, make: Maker):
         self.name = name
@@ -90,7 +90,7 @@ class InProcess:
 
 
 def maker(task: Task) -> Maker:
-    """What makes the envs of a task; it can be sent to another process."""
+    """A function that makes an env of a task; it can be sent to another process."""
     module, colon, name = task.env.partition(":")
     if colon:
         return partial(_make, module, name)
@@ -108,7 +108,7 @@ def _make(module: str, name: str) -> gymnasium.Env:
 
 
 def _width(name: str, space: spaces.Space) -> int:
-    """How many numbers an observation is; what is not a list of numbers is refused."""
+    """The number of values in an observation; images and other spaces than Box, Dict and Tuple are refused."""
     if isinstance(space, spaces.Dict):
         return sum(_width(name, part) for part in space.spaces.values())
     if isinstance(space, spaces.Tuple):
@@ -116,7 +116,7 @@ def _width(name: str, space: spaces.Space) -> int:
     if isinstance(space, spaces.Box) and len(space.shape) < (2 if space.dtype == np.uint8 else 3):
         return int(np.prod(space.shape))
     raise UserError(
-        f"{name} has observations in {space}; supported are a Box of numbers (no images) and Dict or Tuple of such."
+        f"{name} has observations in {space}; supported are Box observations (no images), also in a Dict or Tuple."
     )
 
 
@@ -143,7 +143,7 @@ def _continuous(name: str, space: spaces.Space) -> spaces.Box:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Swallows what C code prints: PyBullet greets at its import and at every connection."""
+    """Suppress what C code prints: PyBullet prints at its import and at every connection."""
     flush = partial(ctypes.CDLL(None).fflush, None)
     flush()
     kept = [os.dup(stream) for stream in (1, 2)]

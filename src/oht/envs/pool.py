@@ -31,7 +31,7 @@ def open_pool(
     `task` is a name (see `oht.envs.tasks`) or a callable that makes an env. An episode is cut after the env's own limit
     or after `max_episode` steps, whichever comes first. `workers` is the number of processes for envs that EnvPool does
     not have: 0 steps them in this process, as is done with callables that cannot be pickled; None: one for each of
-    several cores if their steps are known to be slow. `kind` "ray" has them stepped by Ray actors instead of processes.
+    several cores if their steps are known to be slow. With `kind` "ray" Ray actors step them instead of processes.
     """
     if size < 1 or max_episode < 1 or delay < 0 or (workers or 0) < 0:
         raise UserError("a pool needs size >= 1, max_episode >= 1, delay >= 0 and workers >= 0.")
@@ -64,7 +64,7 @@ def _gymnasium(task: Task, make: Maker | None, size: int, workers: int | None) -
 
 
 def _on_ray(task: Task, make: Maker | None, size: int, workers: int | None) -> Backend:
-    """On Ray actors, or a sentence why not."""
+    """On Ray actors; refused where that is not possible."""
     from oht.envs.ray_pool import actors
 
     if task.backend == "envpool":

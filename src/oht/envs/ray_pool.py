@@ -1,7 +1,7 @@
 """Ray: joining a cluster, and envs that are stepped by Ray actors on any of its nodes.
 
-Ray chooses where an actor lives and knows when its node has died. Steps go over a direct connection between the run and
-the actor: each is far shorter than what a call through Ray costs (docs/cluster.md has the numbers).
+Ray places the actors on nodes and notices when a node dies. Steps go over a direct connection between the run and
+the actor, because a call through Ray takes far longer than a step (docs/cluster.md has the numbers).
 """
 
 import logging
@@ -16,7 +16,7 @@ from typing import Any
 from oht.envs.workers import Worker, WorkerDied, Workers, serve
 from oht.errors import UserError
 
-PATIENCE = 5.0  # seconds of silence after which Ray is asked whether an actor still lives
+PATIENCE = 5.0  # seconds without an answer after which Ray is asked whether an actor is alive
 OBJECT_STORE = 512 * 2**20  # bytes, of a cluster that is started here
 
 
@@ -26,8 +26,8 @@ def connect(address: str | None = None) -> Any:
     Without an address it is that of RAY_ADDRESS or of this machine; if there is none, one is started here, to end with
     this process.
     """
-    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")  # reports of dead workers, of whom we tell ourselves
-    os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "3")  # where a cluster refuses us, it will do so again
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")  # reports of dead workers, which we report ourselves
+    os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "3")  # a cluster that refuses once will refuse again
     try:
         import ray
     except ImportError:
@@ -52,7 +52,7 @@ def connect(address: str | None = None) -> Any:
 
 
 def init(address: str, **options: Any) -> None:
-    """`ray.init` without JAX's warning of forks: those of Ray at once become other programs."""
+    """`ray.init` without JAX's warning of forks, which is wrong here: Ray's forks start other programs at once."""
     import ray
 
     with warnings.catch_warnings():
@@ -77,7 +77,7 @@ def actors(name: str, make: bytes, size: int, workers: int | None, greets: bool)
 
 
 class Actor(Worker):
-    """A Ray actor with some of the envs; half a CPU, since those of tests wait while those of training play."""
+    """A Ray actor with some of the envs; half a CPU, since those for evaluation wait while those for training play."""
 
     def __init__(self):
         self._ray, self._key = connect(), secrets.token_bytes(32)

@@ -99,7 +99,7 @@ def observe(body: Body, joints: Joints, floor: Array, start_z: float) -> NDArray
 
 
 class ForwardWalker(gymnasium.Env[NDArray[np.float32], NDArray[np.float32]]):
-    """A robot that is paid for walking along x. A robot says what is its own: model, motors, feet, when it is alive."""
+    """A robot that is rewarded for walking along x; subclasses define model, motors, feet and when it is alive."""
 
     model: ClassVar[str]
     power: ClassVar[float]
@@ -136,7 +136,7 @@ class ForwardWalker(gymnasium.Env[NDArray[np.float32], NDArray[np.float32]]):
             raise ValueError(f"an action must be finite, this one is {a.tolist()}")
         self._apply(a)
         body, joints = self._body(), self._joints()
-        # Observation and survival know the contacts of the step before, as in Roboschool.
+        # Observation and survival use the contacts of the step before, as in Roboschool.
         obs = observe(body, joints, self._floor_contacts, self._start_z)
         alive = self.alive(body.z, body.pitch, self._floor_contacts)
         contacts = self._contacts()

@@ -35,7 +35,7 @@ class Worker(ABC):
     _link: Connection
 
     def send(self, message: Message) -> None:
-        with suppress(OSError):  # if it died, the answer that never comes will tell
+        with suppress(OSError):  # if the worker has died, `receive` notices
             self._link.send(message)
 
     def receive(self) -> Any:
@@ -77,10 +77,10 @@ class Process(Worker):
 
 
 class Workers:
-    """A backend whose env i lives in worker i % k; see `oht.envs.backend.Backend`.
+    """A backend whose env i is in worker i % k; see `oht.envs.backend.Backend`.
 
-    A worker that dies is replaced once in a rollout. What it was told is told again to the new one, which brings envs
-    that obey their seed to where they were.
+    A worker that dies is replaced once in a rollout. The new one gets all messages of this rollout again, which brings
+    envs to the same state if they depend on seed and actions alone.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Workers:
         self._name, self._start = name, start
         shares = [len(range(size)[i::workers]) for i in range(workers)]
         self._first: list[Message] = [(name, make, share, greets, python_path()) for share in shares]
-        self._told: list[list[Message]] = [[] for _ in shares]  # in this rollout, for each worker
+        self._told: list[list[Message]] = [[] for _ in shares]  # the messages of this rollout, for each worker
         self._last_obs = [np.empty(0, np.float32) for _ in shares]
         self._replaced = False
         self._workers = [start() for _ in shares]
@@ -145,7 +145,7 @@ class Workers:
         return answers
 
     def _again(self, i: int, message: Message, died: WorkerDied) -> Any:
-        """The answer of a new worker that has first been told all that the dead one was."""
+        """The answer of a new worker that has first repeated what the dead one did in this rollout."""
         if self._replaced:
             raise EnvError(f"{self._name} ended its worker process twice in one rollout ({died}).") from died
         self._replaced = True
@@ -179,17 +179,17 @@ def portable(make: Maker) -> bytes | None:
 
 
 def python_path() -> list[str]:
-    """Where this process finds modules, for another one that may stand in another folder."""
+    """The module search path with absolute folders, for a process that runs in another folder."""
     return [os.path.abspath(place) for place in sys.path]
 
 
 def adopt_path(path: list[str]) -> None:
-    """Finds what the parent finds, and what only this machine has."""
+    """Search modules where the parent does, then where only this process does."""
     sys.path[:] = [*path, *(place for place in sys.path if place not in path)]
 
 
 def serve(link: Connection) -> None:
-    """A worker's life."""
+    """What a worker does: answer messages until the link is closed."""
     envs: InProcess | None = None
     try:
         while True:

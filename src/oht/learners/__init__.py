@@ -1,1 +1,1 @@
-"""Learners that methods bring: other replays, other ways to learn. The usual one is `oht.population.Learner`."""
+"""Learners of methods that need another replay or another way to learn than `oht.population.Learner`."""

@@ -1,4 +1,4 @@
-"""CEM-RL's learning: actors drawn from a Gaussian over weights, some of them taught by one critic that all share.
+"""CEM-RL's learning: actors drawn from a Gaussian over weights, some of them trained with one critic that all share.
 
 Agent 0 holds the mean of the Gaussian, and its variance for each weight. In each generation the others are drawn from
 it; those that train take turns with the critic; after they have played, the best half make the next Gaussian.
@@ -57,7 +57,7 @@ class SharedCritic(Learner):
     def __init__(self, algorithm: Algorithm, batch_size: int):
         super().__init__(algorithm, batch_size)
         if algorithm.steps is None:
-            raise UserError("cem-rl sees observations as they are; leave normalise out.")
+            raise UserError("cem-rl does not work with normalise; leave it out.")
         self._steps = algorithm.steps
 
     def learn(
@@ -69,7 +69,7 @@ class SharedCritic(Learner):
         updates: np.ndarray,
         report: Report,
     ) -> tuple[Agents, dict[str, float]]:
-        """A new generation. In each of k agents' turns the critic takes n // k steps and its actor n, its `updates`."""
+        """A new generation. In each of k agents' turns the critic takes n // k steps and the actor n, its `updates`."""
         draw_key, learn_key = jax.random.split(key)
         agents = drawn(draw_key, agents)
         members = np.flatnonzero(updates)

@@ -15,8 +15,8 @@ def print_tasks() -> None:
     table = Table(
         box=None,
         padding=(0, 2, 0, 0),  # narrow enough for 80 columns
-        caption="\nbesides: any Gymnasium id with Box observations and actions, or module:Id;"
-        "\n@delay5 after a name delays rewards",
+        caption="\nalso: any Gymnasium id with Box observations and bounded Box actions,"
+        "\nor module:Id; @delay5 after a name delays rewards",
         caption_justify="left",
     )
     for name in ("task", "backend", "obs", "act", "low", "high", "extra", "installed"):

@@ -15,7 +15,7 @@ from oht.errors import UserError
 from oht.settings import setting
 from oht.spaces import Space, tied
 from oht.tuners import columns
-from oht.tuners.search import Categorical, categorical, fitness, softmax
+from oht.tuners.search import Categorical, beta_for, categorical, fitness, softmax
 from oht.types import Clock, Outcome, Proposal, Row, Tune, Tuner
 
 MOST_ARMS = 64
@@ -23,7 +23,12 @@ MOST_ARMS = 64
 
 @dataclass(frozen=True)
 class Arms:
-    beta: float = setting(0.02, "learning rate of the logits (Adam), Eqn (4); 0 never learns, a control", low=0)
+    beta: float | None = setting(
+        None,
+        "learning rate of the logits (Adam), Eqn (4): 0.02 in the paper, 0 never learns (default:"
+        " 0.02 sqrt(1e7 / steps))",
+        low=0,
+    )
     epsilon: float = setting(0.1, "share of uniform draws when sampling who plays", low=0, high=1)
     importance: bool = setting(False, "weigh samples by P over the epsilon-mixed P")
     fitness: Literal["standard", "ranks", "raw"] = setting(
@@ -59,7 +64,7 @@ def make(settings: Arms, tune: Tune, base: Mapping[str, float]) -> Tuner:
             f"{' x '.join(map(str, sizes))} = {number} arms are more than {MOST_ARMS}; choose the method oht, "
             "which draws a population from all combinations."
         )
-    rule = {"rate": settings.beta, "epsilon": settings.epsilon, "importance": settings.importance}
+    rule = {"epsilon": settings.epsilon, "importance": settings.importance}
     searches = {name: categorical(size, **rule) for name, size in zip(choices, sizes, strict=True)}
     index_of = dict(zip(choices, np.unravel_index(np.arange(number), sizes), strict=True))  # the value of each arm
     hyper = {name: np.full(number, value, np.float64) for name, value in base.items()}
@@ -78,6 +83,8 @@ def make(settings: Arms, tune: Tune, base: Mapping[str, float]) -> Tuner:
         return State(logits, np.zeros(window, np.int64), np.zeros(window), np.zeros((), np.int64))
 
     def ask(rng: np.random.Generator, state: State, clock: Clock) -> tuple[State, Proposal]:
+        rate = np.array(beta_for(settings.beta, clock.total))
+        state = state._replace(logits={name: logits._replace(rate=rate) for name, logits in state.logits.items()})
         indices = [search.draw(rng, state.logits[name], 1)[0] for name, search in searches.items()]
         arm = int(np.ravel_multi_index(indices, sizes))
         ratios = np.full(number, ratio) if settings.train == "all" else ratio * np.eye(number)[arm]

@@ -1,4 +1,4 @@
-"""Meta-gradients as a method: the one agent learns its learning rates by itself, see `oht.agents.metagrad`."""
+"""Meta-gradients as a method: one agent that learns its own learning rates, see `oht.agents.metagrad`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ from oht.types import Outcome, Proposal, Row, Tune, Tuner
 @dataclass(frozen=True)
 class MetaGradient:
     meta_lr: float = setting(1e-4, "learning rate beta of the learning rates (Adam)", low=0)
-    meta_critic_lr: float = setting(1e-3, "learning rate of the critic that judges, fixed", low=0)
-    meta_trace: float = setting(0.0, "how much of earlier slopes stays in the trace", low=0, high=1)
+    meta_critic_lr: float = setting(1e-3, "learning rate of Q_meta, the critic of the meta-objective; fixed", low=0)
+    meta_trace: float = setting(0.0, "share of earlier derivatives that stays in the trace", low=0, high=1)
     replay_ratio: float = setting(1.0, "gradient steps for each env step", low=0, high=1000)
 
 

@@ -1,6 +1,6 @@
-"""Random search, an ablation: the population of `oht`, but the returns decide nothing.
+"""A control: the population of `oht`, but the returns decide nothing.
 
-All play in turn with equal shares of the gradient steps, and each evaluation episode is played by any of them.
+All play in turn with equal shares of the gradient steps; each evaluation episode is played by an agent at random.
 """
 
 from collections.abc import Mapping

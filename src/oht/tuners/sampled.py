@@ -15,7 +15,7 @@ from oht.errors import UserError
 from oht.settings import setting
 from oht.spaces import Choice, Space, tied
 from oht.tuners import columns
-from oht.tuners.search import Categorical, Gaussian, Search, ascent, categorical, cem, fitness
+from oht.tuners.search import Categorical, Gaussian, Search, ascent, beta_for, categorical, cem, fitness
 from oht.types import Clock, Outcome, Proposal, Row, Tune, Tuner
 
 
@@ -33,7 +33,12 @@ class Sampled:
         "es: the step of Eqn (3) in sigmas and at most es_rate (natural); for raw returns with the factor 1/sigma^2"
         " (unbiased) or 1/sigma (paper, as printed)",
     )
-    beta: float = setting(0.02, "learning rate of the logits of discrete values (Adam), Eqn (4)", low=0)
+    beta: float | None = setting(
+        None,
+        "learning rate of the logits of discrete values (Adam), Eqn (4): 0.02 in the paper (default:"
+        " 0.02 sqrt(1e7 / steps))",
+        low=0,
+    )
     fitness: Literal["standard", "ranks", "raw"] = setting(
         "standard", "what returns become before the update: standard, ranks or raw"
     )
@@ -56,7 +61,7 @@ def make(settings: Sampled, tune: Tune, base: Mapping[str, float]) -> Tuner:
         raise UserError("there is nothing to tune; name it, as in tune n_step=1,2,3 or actor_lr=log:1e-5..1e-2.")
     number = settings.population
     gaussian = _gaussian_search(settings, space)
-    discrete = {name: categorical(len(choice.values), rate=settings.beta) for name, choice in space.choices.items()}
+    discrete = {name: categorical(len(choice.values)) for name, choice in space.choices.items()}
     member_ratio = 1 / number if settings.member_ratio is None else settings.member_ratio
     ratios = np.array([settings.replay_ratio] + number * [member_ratio])
     everyone = np.arange(number + 1)
@@ -76,6 +81,8 @@ def make(settings: Sampled, tune: Tune, base: Mapping[str, float]) -> Tuner:
         return State(gaussian.init(), logits, np.tile(space.mu, (number, 1)), indices)
 
     def ask(rng: np.random.Generator, state: State, clock: Clock) -> tuple[State, Proposal]:
+        rate = np.array(beta_for(settings.beta, clock.total))
+        state = state._replace(logits={name: logits._replace(rate=rate) for name, logits in state.logits.items()})
         points = gaussian.draw(rng, state.gaussian, number)
         indices = {name: search.draw(rng, state.logits[name], number) for name, search in discrete.items()}
         state = state._replace(points=points, indices=indices)

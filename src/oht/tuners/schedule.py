@@ -1,4 +1,4 @@
-"""One agent trained by the schedule that an earlier run learned: is the schedule itself worth something?"""
+"""One agent with the schedule of an earlier run, a control: is the schedule worth something without the population?"""
 
 import csv
 import math
@@ -25,7 +25,7 @@ class Schedule:
 
 
 class Timetable(NamedTuple):
-    """Values that hold until the env steps of their row are reached; the last for ever."""
+    """Values that hold until the env steps of their row are reached; those of the last row stay."""
 
     env_steps: list[int]
     values: dict[str, list[float]]

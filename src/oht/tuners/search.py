@@ -21,7 +21,7 @@ class Search(NamedTuple):
     init: Callable[[], Any]
     draw: Callable[[np.random.Generator, Any, int], Array]
     learn: Callable[[Any, Array, Array], Any]  # (state, points, fitness) -> state
-    best: Callable[[Any], Array]  # the point it believes in: the mode, the mean
+    best: Callable[[Any], Array]  # the mode or the mean
 
 
 # Fitness
@@ -71,6 +71,7 @@ class Categorical(NamedTuple):
     first: Array  # Adam's moments and count of steps
     second: Array
     steps: Array
+    rate: Array  # learning rate beta
 
 
 def softmax(logits: Array) -> Array:
@@ -89,23 +90,35 @@ def score_gradient(logits: Array, indices: Array, fitness: Array) -> Array:
     return (fitness[:, None] * (onehot - softmax(logits))).mean(axis=0)
 
 
-def adam_ascent(state: Categorical, gradient: Array, rate: float) -> Categorical:
+BETA, PAPER_STEPS = 0.02, 10_000_000  # of the paper: its learning rate, and the env steps of its runs
+
+
+def beta_for(beta: float | None, env_steps: int) -> float:
+    """The given learning rate of the logits, or the paper's for a run of so many env steps.
+
+    beta = 0.02 sqrt(1e7 / steps): logits that follow nothing but noise wander as far in a short run as the paper's do
+    in 1e7 steps, and a difference of one standard deviation between values is found.
+    """
+    return BETA * (PAPER_STEPS / env_steps) ** 0.5 if beta is None else beta
+
+
+def adam_ascent(state: Categorical, gradient: Array) -> Categorical:
     """One step of Adam (0.9, 0.999) uphill."""
     steps = state.steps + 1
     first = 0.9 * state.first + 0.1 * gradient
     second = 0.999 * state.second + 0.001 * gradient**2
     step = (first / (1 - 0.9**steps)) / (np.sqrt(second / (1 - 0.999**steps)) + EPS)
-    return Categorical(state.logits + rate * step, first, second, steps)
+    return Categorical(state.logits + state.rate * step, first, second, steps, state.rate)
 
 
-def categorical(size: int, *, rate: float = 0.02, epsilon: float = 0.1, importance: bool = False) -> Search:
+def categorical(size: int, *, epsilon: float = 0.1, importance: bool = False) -> Search:
     """Eqn (4) with Adam, over `size` values; drawn epsilon-mixed.
 
     With `importance` each sample weighs P / mixed, which makes the gradient that of the unmixed P.
     """
 
     def init() -> Categorical:
-        return Categorical(np.zeros(size), np.zeros(size), np.zeros(size), np.zeros((), np.int64))
+        return Categorical(np.zeros(size), np.zeros(size), np.zeros(size), np.zeros((), np.int64), np.array(BETA))
 
     def draw(rng: np.random.Generator, state: Categorical, number: int) -> Array:
         return rng.choice(size, size=number, p=mixed(state.logits, epsilon))
@@ -113,7 +126,7 @@ def categorical(size: int, *, rate: float = 0.02, epsilon: float = 0.1, importan
     def learn(state: Categorical, indices: Array, fitness: Array) -> Categorical:
         if importance:
             fitness = fitness * (softmax(state.logits) / mixed(state.logits, epsilon))[indices]
-        return adam_ascent(state, score_gradient(state.logits, indices, fitness), rate)
+        return adam_ascent(state, score_gradient(state.logits, indices, fitness))
 
     def best(state: Categorical) -> Array:
         return np.asarray(state.logits.argmax())
@@ -156,7 +169,7 @@ def cem(mu: Array, sigma: Array, low: Array, high: Array, *, elite_fraction: flo
     """The textbook's cross-entropy method on (mu, sigma) with antithetic draws.
 
     Without a signal sigma shrinks, so that mu drifts by about one initial sigma in all; but with ten draws it shrinks
-    on a slope as well, and climbs no further than one to two. Equal fitness of all teaches nothing.
+    on a slope as well, and climbs no further than one to two. If all have equal fitness, nothing changes.
     """
 
     def learn(state: Gaussian, points: Array, fitness: Array) -> Gaussian:

@@ -1,4 +1,4 @@
-"""One agent with constant hyper-parameters: the baseline, and the base algorithm as everyone knows it."""
+"""One agent with constant hyper-parameters: the base algorithm, and the baseline of all other methods."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
