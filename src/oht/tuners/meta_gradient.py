@@ -16,7 +16,7 @@ from oht.types import Outcome, Proposal, Row, Tune, Tuner
 @dataclass(frozen=True)
 class MetaGradient:
     meta_lr: float = setting(1e-4, "learning rate beta of the learning rates (Adam)", low=0)
-    meta_critic_lr: float = setting(1e-3, "learning rate of Q_meta, the critic of the meta-objective; fixed", low=0)
+    meta_critic_lr: float = setting(1e-3, "learning rate of Q_meta, the critic that judges the update; fixed", low=0)
     meta_trace: float = setting(0.0, "share of earlier derivatives that stays in the trace", low=0, high=1)
     replay_ratio: float = setting(1.0, "gradient steps for each env step", low=0, high=1000)
 
