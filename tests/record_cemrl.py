@@ -1,8 +1,9 @@
 """Records numbers of CEM-RL's own evolution strategy into tests/data/cemrl.json, for test_cemrl.py to compare.
 
-It runs the class sepCEM of the original's ES.py (commit 2b557b4 was used). Run with the folder that has this file:
+It runs the class sepCEM of ES.py in https://github.com/apourchot/CEM-RL. The stored numbers were made with a transcript of
+that class alone, as it is at commit 2b557b4, not with a whole checkout. Run with the folder that has ES.py:
 
-    git clone https://github.com/apourchot/CEM-RL && python tests/record_cemrl.py CEM-RL
+    python tests/record_cemrl.py CEM-RL
 """
 
 import importlib
