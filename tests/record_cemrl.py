@@ -1,7 +1,7 @@
 """Records numbers of CEM-RL's own evolution strategy into tests/data/cemrl.json, for test_cemrl.py to compare.
 
-It runs the class sepCEM of ES.py in https://github.com/apourchot/CEM-RL. The stored numbers were made with a transcript of
-that class alone, as it is at commit 2b557b4, not with a whole checkout. Run with the folder that has ES.py:
+It runs the class sepCEM of ES.py in https://github.com/apourchot/CEM-RL. The stored numbers were made with a
+transcript of that class alone, as it is at commit 2b557b4, not with a whole checkout. Run with the folder of ES.py:
 
     python tests/record_cemrl.py CEM-RL
 """
