@@ -292,3 +292,16 @@ def test_the_table_beside_the_originals():
     with (ROOT / "results" / "side_by_side.csv").open(newline="") as file:
         expected = [[f"`{row['task']}`", *(row[column] for column in columns)] for row in csv.DictReader(file)]
     assert table[1:] == expected
+
+
+def test_the_numbers_of_the_readme_are_those_of_their_files():
+    """The table of `make train` against the last evaluations in results/pendulum.csv, and their cost."""
+    with (ROOT / "results" / "pendulum.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    table = next(t for t in tables(ROOT / "README.md") if "evaluation return at the end" in t[0][1])
+    for label, returns, cost in table[1:]:
+        method = names(label)[0]
+        runs = {row["seed"]: row for row in rows if row["method"] == method}  # the last row of each seed
+        assert [round(float(runs[seed]["return"])) for seed in "0123"] == [int(text) for text in returns.split(",")]
+        for row in runs.values():
+            assert int(row["gradient_steps"]) / int(row["env_steps"]) == pytest.approx(float(cost), abs=0.05)
