@@ -285,7 +285,7 @@ def _draw(found: Mapping[Any, Result], places: Sequence[tuple[str, str]], order:
         panel.remove()
     drawn = {str(line.get_label()): line for panel in figure.axes for line in panel.get_lines()}
     shown = {label: line for label, line in drawn.items() if not label.startswith("_")}
-    figure.legend(list(shown.values()), list(shown), loc="outside lower center", ncols=5, fontsize=8)
+    figure.legend(list(shown.values()), list(shown), loc="outside upper center", ncols=6, fontsize=8)
     figure.supxlabel("1000 env steps of all agents", fontsize=9)
     figure.supylabel("evaluation return, 0: random policy", fontsize=9)
     figure.savefig(FIGURE, dpi=150)
