@@ -59,24 +59,20 @@ def _parse(content: bytes) -> tuple[list[str], np.ndarray]:
     return header, np.array(lines, float).reshape(len(lines), len(header))
 
 
-class Table:
-    """A CSV file that grows by rows; the first row fixes the columns."""
+class GrowingFile:
+    """A text file that a run appends lines to."""
 
     def __init__(self, path: Path, size: int | None = None):
-        """Continue at byte `size` (later rows are cut), or start an empty table if `size` is None."""
+        """Continue at byte `size` (later lines are cut), or start an empty file if `size` is None."""
         self._path = path
         if size is not None:
             truncate(path, size)
         self._file = path.open("a+" if size is not None else "w+", newline="")
-        self._columns = _header(path)
 
-    def append(self, row: Mapping[str, Any]) -> None:
+    def write(self, text: str) -> None:
+        """Append text; if somebody deleted the file, write it again first."""
         self._file = restored(self._path, self._file)
-        writer = csv.writer(self._file)
-        if self._columns is None:
-            self._columns = list(row)
-            writer.writerow(self._columns)
-        writer.writerow([_cell(row[name]) for name in self._columns])
+        self._file.write(text)
         self._file.flush()
 
     def size(self) -> int:
@@ -87,6 +83,23 @@ class Table:
 
     def close(self) -> None:
         self._file.close()
+
+
+class Table(GrowingFile):
+    """A CSV file that grows by rows; the first row fixes the columns."""
+
+    def __init__(self, path: Path, size: int | None = None):
+        super().__init__(path, size)
+        self._columns = _header(path)
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        lines = io.StringIO(newline="")
+        writer = csv.writer(lines)
+        if self._columns is None:
+            self._columns = list(row)
+            writer.writerow(self._columns)
+        writer.writerow([_cell(row[name]) for name in self._columns])
+        self.write(lines.getvalue())
 
 
 def restored(path: Path, file: Any) -> Any:

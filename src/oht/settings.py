@@ -1,8 +1,6 @@
 """Settings are fields of frozen dataclasses: how they are declared, read from text, TOML or Python, and checked."""
 
-import json
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, field, fields
 from types import NoneType
@@ -119,24 +117,3 @@ def _bool(name: str, value: Any) -> bool:
 
 
 # Only experiments/suites.py still uses these; config.py writes TOML with tomli_w.
-
-
-def toml_line(name: str, value: Any) -> str:
-    return f"{toml_key(name)} = {toml(value)}"
-
-
-def toml_key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else toml(name)
-
-
-def toml(value: Any) -> str:
-    """A plain value as TOML writes it."""
-    if isinstance(value, Mapping):
-        return f"{{ {', '.join(map(toml_line, value, value.values()))} }}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(toml, value))}]"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return repr(value)
