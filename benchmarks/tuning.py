@@ -59,6 +59,7 @@ SITUATIONS: Mapping[str, Situation] = {
         "delayed rewards, n = 1", (CHEETAH, GYM), ("--n-step", "1"), ("--tune", "n_step=1,2,3,5"), "@delay5"
     ),
 }
+OHT_RUN = "{oht}"  # in the words of a run: the folder of oht's run in the same situation with the same seed
 SEPARATE = ("--tune", "actor_lr=log:1e-5..1e-2", "--tune", "critic_lr=log:1e-5..1e-2")  # pbt does not tie values
 
 
@@ -74,6 +75,11 @@ class Cell(NamedTuple):
     @property
     def name(self) -> str:
         return "_".join((self.task.replace("/", "-"), self.situation, self.method, f"s{self.seed}"))
+
+    def command(self, folder: Path) -> list[str]:
+        source = str(folder / self._replace(method="oht").name)
+        words = [source if word == OHT_RUN else word for word in self.words]
+        return [*words, "--seed", str(self.seed), "--out", str(folder / self.name)]
 
 
 def methods_of(situation: str, task: str) -> dict[str, tuple[str, ...]]:
@@ -104,11 +110,19 @@ def _papers(situation: str, where: Situation) -> dict[str, tuple[str, ...]]:
 
 
 def controls(task: str) -> dict[tuple[str, str], tuple[str, ...]]:
-    """On dm/cheetah-run: the same value for all agents. `random` is the control without a belief."""
+    """On dm/cheetah-run: is it diversity (one value for all agents), or the schedule (one agent with that of `oht`)?
+
+    Whether it is the belief, `random` tells.
+    """
     if task != CHEETAH:
         return {}
-    five = ("--tune", "actor_lr+critic_lr=log:1e-3:0:1e-6:1e-1")
-    return {("a", "oht, one value"): ("--method", "oht", *five)}
+    replayed = ("--method", "schedule", "--from", OHT_RUN, "--replay-ratio", "2")
+    return {
+        ("a", "oht, one value"): ("--method", "oht", "--tune", "actor_lr+critic_lr=log:1e-3:0:1e-6:1e-1"),
+        ("b", "oht, one value"): ("--method", "oht", "--tune", "actor_lr+critic_lr=log:1e-5:0:1e-6:1e-1"),
+        ("a", "schedule of oht, ratio 2"): replayed,
+        ("b", "schedule of oht, ratio 2"): replayed,
+    }
 
 
 def cells(seeds: Sequence[int], only: Sequence[str], situations: str) -> Iterator[Cell]:
@@ -157,7 +171,7 @@ def run(todo: Sequence[Cell], folder: Path, jobs: int) -> None:
 def _start(cell: Cell, folder: Path, cores: Sequence[int]) -> subprocess.Popen:
     path = folder / cell.name
     resumable = any((path / "checkpoint").glob("[0-9]*"))
-    words = ["--resume", str(path)] if resumable else [*cell.words, "--seed", str(cell.seed), "--out", str(path)]
+    words = ["--resume", str(path)] if resumable else cell.command(folder)
     pin = f"import os, sys; os.sched_setaffinity(0, {list(cores)})"
     code = f"{pin}; from oht.cli import main; sys.exit(main(sys.argv[1:]))"
     with (folder / "logs" / f"{cell.name}.log").open("a") as log:
