@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from oht import onnxmodel
 from oht.errors import UserError
 from oht.runs import refused, write_aside
 
@@ -55,18 +56,26 @@ class SavedPolicy:
         return np.tanh((x @ kernel + bias)[..., : self.arrays["low"].size])
 
     def save(self, path: str | Path) -> Path:
-        """Write the file and return its path."""
-        path = Path(path)
+        """Write a .npz file, which `load_policy` reads, and return its path."""
         facts = {**self.facts, "format": FORMAT, "oht": metadata.version("oht"), "layout": self.layout}
         content = io.BytesIO()
         np.savez(content, facts=np.array(json.dumps(facts)), **self.arrays)  # pyright: ignore[reportArgumentType]
-        with refused(path):
-            write_aside(path, content.getvalue())
-        return path
+        return _written(Path(path), content.getvalue())
+
+    def export(self, path: str | Path) -> Path:
+        """Write an ONNX file, whose batch dimension is free, and return its path."""
+        facts = {**self.facts, "oht": metadata.version("oht")}
+        return _written(Path(path), onnxmodel.build(self.layout, self.arrays, facts))
 
     def __repr__(self) -> str:
         told = ", ".join(f"{name} {self.facts[name]}" for name in ("task", "algo", "env_steps") if name in self.facts)
         return f"<SavedPolicy {told}>"
+
+
+def _written(path: Path, content: bytes) -> Path:
+    with refused(path):
+        write_aside(path, content)
+    return path
 
 
 def load_policy(path: str | Path) -> SavedPolicy:
