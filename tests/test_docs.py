@@ -15,6 +15,7 @@ import pytest
 import oht
 from oht import agents, api, cli, config, hyper, methods, settings, spaces
 from oht.envs import tasks
+from oht.experiments import sweep
 from oht.tuners import race
 from oht.types import Spec
 from test_layers import IMPORTS
@@ -91,6 +92,7 @@ def test_commands_are_understood(page, monkeypatch):
 
     monkeypatch.setattr(api, "train", train)
     monkeypatch.setattr(api, "resume", understood)
+    monkeypatch.setattr(sweep, "sweep", understood)
     monkeypatch.setattr(config, "read_file", lambda path: {"task": "Pendulum-v1"})
     for name, (describe, run, line) in cli.COMMANDS.items():
         monkeypatch.setitem(cli.COMMANDS, name, (describe, run if name == "train" else understood, line))
