@@ -166,7 +166,8 @@ def _train(options: argparse.Namespace) -> int:
     given = {name[4:]: value for name, value in vars(options).items() if name.startswith("set_") and value is not None}
     show = not options.quiet
     if options.resume:
-        others = (options.task, options.out, options.config, options.tune, options.overwrite, options.seeds)
+        others = (options.task, options.out, options.config, options.tune, options.overwrite)
+        others += (options.seeds, options.jobs)
         if any(others) or set(given) - {"steps"}:
             raise UserError("--resume continues the run as it was; only --steps and --quiet can be given with it.")
         steps = settings.number("steps", given["steps"], int) if "steps" in given else None
