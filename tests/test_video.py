@@ -73,13 +73,20 @@ def test_an_mp4_of_the_run_folder(run):
     assert path == run.path / "video.mp4"
     import imageio_ffmpeg
 
-    reader = imageio_ffmpeg.read_frames(str(path))
-    facts: Any = next(reader)
-    assert facts["size"] == (60, 40)  # even numbers
-    assert facts["fps"] == 10
-    frames = list(reader)
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-i", str(path), "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
+    read = subprocess.run(command, capture_output=True, check=True)
+    assert re.search(r"60x40.* 10 fps", read.stderr.decode())  # even numbers
+    frames = np.frombuffer(read.stdout, np.uint8).reshape(-1, 40, 60, 3)
     assert len(frames) > 10
-    assert len(set(frames)) > 3
+    assert np.ptp(frames.astype(int), axis=0).max() > 50  # it moves
+
+
+def test_what_ffmpeg_refuses_is_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr("imageio_ffmpeg.get_ffmpeg_exe", lambda: "false")
+    frames = [(np.zeros((40, 60, 3), np.uint8), "return 0.0")] * 100
+    with pytest.raises(UserError, match=r"clip\.mp4 cannot be written: ffmpeg failed"):
+        videos.write(tmp_path / "clip.mp4", iter(frames), 30)
+    assert not [*tmp_path.iterdir()]
 
 
 def test_the_text_lies_in_the_corner():
@@ -188,14 +195,15 @@ except UserError as error:
 for _ in range(20):
     after = scene.step(np.full(action, 0.7, np.float32))[0]
 assert before.shape == (240, 320, 3) and (scene.picture() != before).mean() > 0.005
-pool = open_pool(task, 1)
+pool = open_pool(task, 1, max_episode=20)
 (episode,) = pool.rollout(lambda t, obs: np.full((1, action), 0.7, np.float32), [3])
 scene.close(), pool.close()
 if task in ("robo/walker2d", "bullet/half-cheetah"):  # the very same env
     np.testing.assert_allclose(episode.obs[0], first, atol=1e-6)
     np.testing.assert_allclose(episode.obs[20], after, atol=1e-4)
-else:  # the same numbers in the same places: signs and sizes of a standing robot
-    np.testing.assert_allclose(episode.obs[0], first, atol=1.5)
+else:  # the same numbers in the same places, up to the noise of the start; the joints of dm/walker-run start anywhere
+    same = slice(14, None) if task == "dm/walker-run" else slice(None)
+    np.testing.assert_allclose(episode.obs[0][same], first[same], atol=0.7)
 """
 
 

@@ -4,6 +4,7 @@ import ctypes.util
 import inspect
 import os
 import warnings
+from collections import OrderedDict  # Gymnasium sorts the keys of a plain dict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -13,6 +14,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.spaces import Box
 
 from oht.envs.gym import flat, silence
 from oht.envs.tasks import Task, find, require
@@ -166,9 +168,11 @@ class ControlSuite(gymnasium.Env):
         self._load = partial(suite.load, domain, task)
         self._env = self._load()
         parts = self._env.observation_spec().items()
-        self.observation_space = spaces.Dict({name: spaces.Box(-np.inf, np.inf, part.shape) for name, part in parts})
+        self.observation_space = spaces.Dict(
+            OrderedDict((name, Box(-np.inf, np.inf, part.shape)) for name, part in parts)
+        )
         bounds = self._env.action_spec()
-        self.action_space = spaces.Box(bounds.minimum.astype(np.float32), bounds.maximum.astype(np.float32))
+        self.action_space = Box(bounds.minimum.astype(np.float32), bounds.maximum.astype(np.float32))
         self.metadata = {**self.metadata, "render_fps": 1 / self._env.control_timestep()}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):

@@ -90,6 +90,5 @@ class WandB(Callback):
         try:
             return call(wandb)
         except wandb.Error as error:
-            raise UserError(
-                f"Weights & Biases refused: {error}; log in with `wandb login`, or set WANDB_MODE=offline."
-            ) from error
+            what = str(error).rstrip(".")
+            raise UserError(f"W&B refused: {what}; log in with `wandb login`, or set WANDB_MODE=offline.") from error

@@ -1,6 +1,8 @@
 """Pictures to an MP4 or a GIF file, with a text in the corner of each."""
 
+import contextlib
 import os
+import subprocess
 from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path
@@ -47,19 +49,24 @@ def write(path: Path, frames: Iterator[Frame], fps: float) -> Path:
 
 
 def _mp4(path: Path, frames: Iterator[Frame], fps: float) -> None:
+    """By ffmpeg. The process is started here: imageio-ffmpeg would fork, which JAX warns about."""
     import imageio_ffmpeg
 
     first = next(frames)
     height, width = (side - side % 2 for side in first[0].shape[:2])  # most players want even numbers
-    writer = imageio_ffmpeg.write_frames(
-        str(path), (width, height), fps=round(fps), macro_block_size=2, ffmpeg_log_level="error"
-    )
-    writer.send(None)
-    try:
-        for frame in chain([first], frames):
-            writer.send(np.ascontiguousarray(np.asarray(captioned(frame))[:height, :width]))
-    finally:
-        writer.close()
+    pixels = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{fps:g}", "-i", "-"]
+    coded = ["-c:v", "libx264", "-pix_fmt", "yuv420p", "-movflags", "+faststart", str(path)]
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-loglevel", "error", "-y", *pixels, *coded]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin
+        assert process.stderr
+        with contextlib.suppress(BrokenPipeError):  # ffmpeg has failed, and says why
+            for frame in chain([first], frames):
+                process.stdin.write(np.ascontiguousarray(np.asarray(captioned(frame))[:height, :width]).tobytes())
+            process.stdin.close()
+        problem = process.stderr.read().decode(errors="replace").strip()
+    if process.returncode:
+        raise OSError(f"ffmpeg failed: {problem or process.returncode}")
 
 
 def _gif(path: Path, frames: Iterator[Frame], fps: float) -> None:
