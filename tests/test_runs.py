@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -19,6 +20,7 @@ from jax.core import Tracer
 import oht
 from environments import Echo, FollowObservation, search_path
 from oht import cli, compilation, csvtables, policies, runs, signals, training
+from oht.agents import networks
 from oht.api import Interrupted
 from oht.callbacks import Callback
 from oht.errors import UserError
@@ -388,6 +390,21 @@ def by_onnx(path: Path, inputs: dict[str, np.ndarray]) -> np.ndarray:
     assert session.get_modelmeta().custom_metadata_map["oht"] == oht.__version__
     (actions,) = session.run(None, inputs)
     return np.asarray(actions)
+
+
+@pytest.mark.parametrize("activation", policies.ACTIVATIONS)
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_a_policy_with_any_network_can_be_saved(activation, layer_norm, tmp_path):
+    """The actor itself is the reference: nothing is trained, so nothing is compiled."""
+    actor = networks.Actor(2, (8, 8), activation, layer_norm)
+    params = jax.tree.map(lambda leaf: 3 * leaf + 0.1, actor.init(jax.random.key(0), np.zeros(3)))
+    arrays = policies.actor_arrays(SimpleNamespace(actor=params), 10.0, 1e-8)
+    box = {"low": -np.ones(2, np.float32), "high": np.ones(2, np.float32)}
+    policy = policies.SavedPolicy({"box": [3]}, {**arrays, **box}, {"activation": activation})
+    batch = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
+    expected = np.asarray(actor.apply(params, batch))
+    np.testing.assert_allclose(oht.load_policy(policy.save(tmp_path / "policy.npz"))(batch), expected, atol=1e-5)
+    np.testing.assert_allclose(by_onnx(policy.export(tmp_path / "policy.onnx"), {"obs": batch}), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("method", ["meta-gradient", "cem-rl", "oht"])

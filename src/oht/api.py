@@ -65,6 +65,7 @@ class Policy:
         """The policy without JAX; refuse networks that it cannot compute."""
         run, box = self._setup.config.run, self._setup.eval_pool.spaces[1]
         facts = {"task": run.task, "algo": run.algo, "method": run.method, "env_steps": self._env_steps}
+        facts["activation"] = self._setup.config.options.get("activation", "relu")
         try:
             arrays = policies.actor_arrays(self._state, normalise.CLIP, normalise.SMALLEST_VARIANCE)
             portable = policies.SavedPolicy(self._layout, {**arrays, "low": box.low, "high": box.high}, facts)

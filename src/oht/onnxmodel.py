@@ -10,11 +10,13 @@ from oht.errors import UserError
 OPSET, IR_VERSION = 17, 8  # ONNX of 2022, which runtimes of the years after read
 
 
-def build(layout: Mapping[str, Any], arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> bytes:
+def build(
+    layout: Mapping[str, Any], arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any], norm_epsilon: float
+) -> bytes:
     """The model: each part of an observation as an input (batch, ...), `action` (batch, ...) in the env's range out.
 
-    `arrays` are those of `policies.SavedPolicy`. A Box observation is the input `obs`; the parts of a Dict are named
-    by its keys, nested ones joined by a slash, those of a Tuple by their numbers.
+    `arrays` and `facts` are those of `policies.SavedPolicy`. A Box observation is the input `obs`; the parts of a Dict
+    are named by its keys, nested ones joined by a slash, those of a Tuple by their numbers.
     """
     try:
         import onnx
@@ -35,6 +37,17 @@ def build(layout: Mapping[str, Any], arrays: Mapping[str, np.ndarray], facts: Ma
         nodes.append(helper.make_node(kind, list(inputs), [output], name=output, **attributes))
         return output
 
+    def activated(x: str) -> str:
+        match facts["activation"]:
+            case "silu":
+                return node("Mul", x, node("Sigmoid", x))
+            case "gelu":  # x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2; ONNX has it since opset 20 only
+                cube = node("Mul", node("Mul", x, x), node("Mul", x, constant(0.044715)))
+                inner = node("Mul", node("Add", x, cube), constant(np.sqrt(2 / np.pi)))
+                return node("Mul", node("Mul", x, constant(0.5)), node("Add", node("Tanh", inner), constant(1.0)))
+            case simple:
+                return node(simple.capitalize(), x)
+
     def info(name: str, shape: Any) -> Any:
         return helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", *shape])
 
@@ -47,7 +60,11 @@ def build(layout: Mapping[str, Any], arrays: Mapping[str, np.ndarray], facts: Ma
     low, high = arrays["low"], arrays["high"]
     last = sum(name.startswith("kernel_") for name in arrays) - 1
     for i in range(last):
-        x = node("Relu", node("Gemm", x, constant(arrays[f"kernel_{i}"]), constant(arrays[f"bias_{i}"])))
+        x = node("Gemm", x, constant(arrays[f"kernel_{i}"]), constant(arrays[f"bias_{i}"]))
+        if f"norm_scale_{i}" in arrays:
+            scale, bias = constant(arrays[f"norm_scale_{i}"]), constant(arrays[f"norm_bias_{i}"])
+            x = node("LayerNormalization", x, scale, bias, axis=-1, epsilon=norm_epsilon)
+        x = activated(x)
     size = low.size  # a Gaussian policy has its log deviation behind the mean
     x = node("Gemm", x, constant(arrays[f"kernel_{last}"][:, :size]), constant(arrays[f"bias_{last}"][:size]))
     unit = node("Reshape", node("Tanh", x), constant([-1, *low.shape], np.int64))
