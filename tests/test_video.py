@@ -178,6 +178,13 @@ def test_missing_packages_and_renderers_are_named(monkeypatch):
     assert rendered.os.environ["MUJOCO_GL"] == "osmesa"
 
 
+def test_the_equal_of_an_envpool_task_needs_its_package(monkeypatch):
+    monkeypatch.setenv("MUJOCO_GL", "egl")
+    monkeypatch.setitem(sys.modules, "dm_control", None)
+    with pytest.raises(UserError, match="EnvPool, which draws nothing; its equal that does needs dm_control"):
+        Scene("dm/walker-run", 24, 6)
+
+
 SIMULATED = {"robo/walker2d": (22, 6), "bullet/half-cheetah": (26, 6), "gym/ant": (105, 8), "dm/walker-run": (24, 6)}
 PLAY = """
 import sys

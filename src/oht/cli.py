@@ -206,7 +206,7 @@ def _train_seeds(options: argparse.Namespace, values: dict[str, Any], given: dic
 
 
 def _ended(train: Callable[[], "Run"], shown: bool) -> int:
-    """Train and return the exit code; say how to continue an interrupted run, unless the reporter has."""
+    """Train and return the exit code; say how to continue an interrupted run, unless the display has."""
     from oht.api import Interrupted
 
     try:
