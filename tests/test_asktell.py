@@ -18,9 +18,9 @@ import oht
 from environments import FollowObservation
 from oht import methods, seeds
 from oht.asktell import AskTell, Plan
+from oht.callbacks import Callback
 from oht.errors import UserError
-from oht.report.progress import Silent
-from oht.types import Method, Row
+from oht.types import Iteration, Method, Row
 
 BASE = {"learning_rate": 1e-3, "gamma": 0.99, "n_step": 1}
 RATE = {"learning_rate": oht.LogFloat(1e-3, 0.5)}
@@ -142,22 +142,22 @@ TRAINED: dict[str, dict[str, Any]] = {
 }
 
 
-class Listens(Silent):
+class Listens(Callback):
     """Keeps what the tuner heard and answered: schedule.csv has nine digits only."""
 
     def __init__(self):
         self.rows: list[tuple[np.ndarray, Row]] = []
 
-    def iteration(self, t: Any, row: Any, outcome: Any) -> None:
-        head = {"iteration": t.iteration, "env_steps": t.env_steps}
-        self.rows.append((outcome.returns, {**head, **outcome.schedule}))
+    def on_iteration(self, iteration: Iteration) -> None:
+        head = {"iteration": iteration.iteration, "env_steps": iteration.env_steps}
+        self.rows.append((iteration.returns, {**head, **iteration.schedule}))
 
 
 @pytest.mark.parametrize("method", TRAINED)
 def test_the_same_returns_give_the_schedule_of_a_training_run(method, tmp_path):
     given, heard = TRAINED[method], Listens()
     fixed: dict[str, Any] = {"method": method, "steps": 250, "seed": 5, **given}
-    run = oht.train(FollowObservation, out=tmp_path / "run", progress=heard, **fixed, **TINY)
+    run = oht.train(FollowObservation, out=tmp_path / "run", callbacks=[heard], **fixed, **TINY)
     tuner, updates = AskTell(base=run.setup.config.hyper, **fixed), 0
     tuner.add_steps(30)
     for (returns, row), metrics in zip(heard.rows, run.metrics, strict=True):

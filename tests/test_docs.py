@@ -14,7 +14,9 @@ import pytest
 
 import oht
 from oht import agents, api, cli, config, hyper, methods, settings, spaces
+from oht.callbacks import HOOKS
 from oht.envs import tasks
+from oht.experiments import sweep
 from oht.tuners import race
 from oht.types import Spec
 from test_layers import IMPORTS
@@ -91,6 +93,7 @@ def test_commands_are_understood(page, monkeypatch):
 
     monkeypatch.setattr(api, "train", train)
     monkeypatch.setattr(api, "resume", understood)
+    monkeypatch.setattr(sweep, "sweep", understood)
     monkeypatch.setattr(config, "read_file", lambda path: {"task": "Pendulum-v1"})
     for name, (describe, run, line) in cli.COMMANDS.items():
         monkeypatch.setitem(cli.COMMANDS, name, (describe, run if name == "train" else understood, line))
@@ -137,6 +140,16 @@ def test_every_part_of_a_plug_in_is_told_of(plug_in):
     text = (ROOT / "docs" / "python.md").read_text()
     for field in plug_in._fields:
         assert re.search(rf"\b{field}\b", text), field
+
+
+def test_every_hook_and_every_part_of_what_it_gets_is_told_of():
+    page = ROOT / "docs" / "callbacks.md"
+    hooks, parts = (next(t for t in tables(page) if t[0][0] == first) for first in ("method", "argument"))
+    assert {names(row[0])[0]: names(row[2])[0] for row in hooks[1:]} == {h: e.__name__ for e, h in HOOKS.items()}
+    told: dict[str, list[str]] = {}
+    for kind, cell, _ in parts[1:]:
+        told.setdefault(names(kind)[0] if kind else [*told][-1], []).extend(names(cell))
+    assert told == {event.__name__: [*event._fields] for event in HOOKS}
 
 
 # Tables of settings

@@ -1,7 +1,13 @@
 """The examples run, and do what they say, with tiny settings."""
 
+import json
 import runpy
+import subprocess
+import sys
+import threading
 import tomllib
+import urllib.error
+import urllib.request
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,6 +17,7 @@ import pytest
 
 import oht
 from oht import cli
+from oht.policies import SavedPolicy
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 TINY = {"start_steps": 60, "eval_every": 100, "eval_episodes": 2, "batch_size": 8, "hidden": (8, 8)}
@@ -26,7 +33,7 @@ def run(name: str, out: Path, **settings: Any) -> oht.Run:
 
 
 def test_every_example_is_tested():
-    tested = {"own_algorithm.py", "own_environment.py", "own_tuner.py", "paper_oht_lr.toml"}
+    tested = {"own_algorithm.py", "own_environment.py", "own_tuner.py", "paper_oht_lr.toml", "serve_onnx.py"}
     with_peers = {"tune_sb3.py"}  # in tests_peers/; its loop, with agents in NumPy, in test_asktell.py
     assert {path.name for path in EXAMPLES.glob("*.*")} == tested | with_peers
 
@@ -93,3 +100,28 @@ def test_own_tuner_climbs_and_its_run_is_loaded_with_it(tmp_path):
 def test_own_tuner_refuses_what_it_cannot_tune(tmp_path):
     with pytest.raises(oht.UserError, match="climb tunes numbers"):
         run("own_tuner", tmp_path / "run", tune={"n_step": oht.Choice(1, 2)})
+
+
+def test_an_exported_policy_is_served_without_jax(tmp_path):
+    layout, rng = {"box": [3]}, np.random.default_rng(0)
+    arrays = {"kernel_0": rng.normal(size=(3, 1)), "bias_0": np.zeros(1), "low": np.array([-2.0]), "high": np.ones(1)}
+    policy = SavedPolicy(layout, arrays)
+    path = policy.export(tmp_path / "policy.onnx")
+    served = example("serve_onnx")
+    batch = rng.normal(size=(4, 3))
+    with served["server"](served["Policy"](path)) as http:
+        threading.Thread(target=http.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{http.server_port}"
+
+        def ask(value: Any) -> Any:
+            with urllib.request.urlopen(address, json.dumps(value).encode()) as answer:
+                return json.load(answer)
+
+        np.testing.assert_allclose(ask({"obs": batch.tolist()})["action"], policy(batch), atol=1e-5)
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            ask({"observation": []})
+        assert json.load(refused.value)["inputs"] == ["obs"]
+        http.shutdown()
+    code = f"import runpy, sys; runpy.run_path({str(EXAMPLES / 'serve_onnx.py')!r}); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    assert not {"jax", "oht", "gymnasium"} & {*loaded}

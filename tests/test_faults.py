@@ -22,8 +22,8 @@ import oht
 from environments import search_path
 from oht import cli, runs
 from oht import replay as ring
+from oht.callbacks import Callback
 from oht.errors import UserError
-from oht.report.progress import Reporter
 from oht.runs import checkpoints
 from test_training import StopsAfter, same, tiny
 
@@ -98,7 +98,7 @@ def arrays_of(run: oht.Run) -> tuple:
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory) -> oht.Run:
     """A run with two checkpoints and several pieces of replay."""
-    return tiny(tmp_path_factory.mktemp("stopped") / "run", progress=StopsAfter(4), checkpoint_every=0)
+    return tiny(tmp_path_factory.mktemp("stopped") / "run", callbacks=[StopsAfter(4)], checkpoint_every=0)
 
 
 def harmed(content: bytes, harm: str) -> bytes | None:
@@ -257,15 +257,15 @@ def test_a_run_in_which_everyone_who_played_diverged_goes_on(tmp_path):
 
 @pytest.mark.slow
 def test_memory_does_not_grow(tmp_path):
-    class Notes(Reporter):
+    class Notes(Callback):
         resident: list[int] = []  # noqa: RUF012
 
-        def iteration(self, t, row, outcome):
-            if t.iteration % 100 == 0:
+        def on_iteration(self, iteration):
+            if iteration.iteration % 100 == 0:
                 pages = int(Path("/proc/self/statm").read_text().split()[1])
                 self.resident.append(pages * os.sysconf("SC_PAGE_SIZE"))
 
-    tiny(tmp_path / "run", steps=20_030, checkpoint_every=0.02, eval_every=500, tensorboard=True, progress=Notes())
+    tiny(tmp_path / "run", steps=20_030, checkpoint_every=0.02, eval_every=500, tensorboard=True, callbacks=[Notes()])
     settled, last = Notes.resident[5], Notes.resident[-1]
     assert len(Notes.resident) == 20
     assert last - settled < 10e6, [round(size / 1e6) for size in Notes.resident]

@@ -9,6 +9,8 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import jax
 import numpy as np
@@ -17,10 +19,11 @@ from jax.core import Tracer
 
 import oht
 from environments import Echo, FollowObservation, search_path
-from oht import compilation, csvtables, policies, runs, signals, training
+from oht import cli, compilation, csvtables, policies, runs, signals, training
+from oht.agents import networks
 from oht.api import Interrupted
+from oht.callbacks import Callback
 from oht.errors import UserError
-from oht.report.progress import Reporter, Terminal
 from test_training import TINY, StopsAfter, same, tiny
 
 
@@ -31,7 +34,7 @@ def whole(tmp_path_factory) -> oht.Run:
 
 @pytest.fixture(scope="module")
 def resumed(tmp_path_factory) -> oht.Run:
-    stopped = tiny(tmp_path_factory.mktemp("resumed") / "run", progress=StopsAfter(5))
+    stopped = tiny(tmp_path_factory.mktemp("resumed") / "run", callbacks=[StopsAfter(5)])
     return oht.resume(stopped.path, env=FollowObservation)
 
 
@@ -56,13 +59,13 @@ def test_a_damaged_table_is_refused(text, tmp_path):
 
 @pytest.mark.parametrize("name", ["metrics.csv", "events.jsonl"])
 def test_a_file_that_is_deleted_during_a_run_is_written_again_with_a_warning(name, whole, tmp_path):
-    class Deletes(Reporter):
-        def iteration(self, t, row, outcome):
-            if t.iteration == 3:
+    class Deletes(Callback):
+        def on_iteration(self, iteration):
+            if iteration.iteration == 3:
                 (tmp_path / "run" / name).unlink()
 
     with pytest.warns(UserWarning, match=f"{name} was deleted while the run was training"):
-        run = tiny(tmp_path / "run", progress=Deletes())
+        run = tiny(tmp_path / "run", callbacks=[Deletes()])
     same(whole, run)
     assert [event["event"] for event in run.events] == [event["event"] for event in whole.events]
 
@@ -79,13 +82,13 @@ def test_a_replaced_table_keeps_its_rows(tmp_path):
 
 
 def test_a_run_whose_folder_is_deleted_stops_and_leaves_nothing(tmp_path):
-    class Deletes(Reporter):
-        def iteration(self, t, row, outcome):
-            if t.iteration == 3:
+    class Deletes(Callback):
+        def on_iteration(self, iteration):
+            if iteration.iteration == 3:
                 shutil.rmtree(tmp_path / "run")
 
     with pytest.raises(UserError, match="was deleted or moved"):
-        tiny(tmp_path / "run", progress=Deletes())
+        tiny(tmp_path / "run", callbacks=[Deletes()])
     assert not (tmp_path / "run").exists()
 
 
@@ -197,9 +200,9 @@ def test_a_damaged_best_agent_is_noticed(whole, tmp_path):
 
 
 def test_the_summary_names_first_last_and_best_of_the_whole_run(tmp_path, capsys):
-    stopped = tiny(tmp_path / "run", progress=StopsAfter(5))
+    stopped = tiny(tmp_path / "run", callbacks=[StopsAfter(5)])
     first = stopped.evals[0]
-    resumed = oht.resume(stopped.path, env=FollowObservation, progress=Terminal())
+    resumed = oht.resume(stopped.path, env=FollowObservation, progress=True)
     out = " ".join(capsys.readouterr().out.split())
     for name, row in (("first", first), ("last", resumed.evals[-1]), ("best", best_of(resumed))):
         assert f"{name} evaluation {row['return_mean']:.1f} at {row['env_steps']:.0f} steps" in out
@@ -210,7 +213,7 @@ def test_the_summary_names_first_last_and_best_of_the_whole_run(tmp_path, capsys
 
 def test_an_interrupt_from_python_saves_and_raises(tmp_path, capsys):
     with pytest.raises(KeyboardInterrupt, match=r"continue with oht\.resume") as stop:
-        oht.train(FollowObservation, out=tmp_path / "run", progress=StopsAfter(2), **TINY)
+        oht.train(FollowObservation, out=tmp_path / "run", callbacks=[StopsAfter(2)], **TINY)
     assert isinstance(stop.value, Interrupted)
     assert not stop.value.run.finished
     assert "saving and stopping" in capsys.readouterr().err
@@ -221,7 +224,7 @@ def test_an_interrupt_from_python_saves_and_raises(tmp_path, capsys):
 def test_an_interrupt_in_the_last_iteration_is_not_swallowed(whole, tmp_path):
     last = int(whole.metrics[-1]["iteration"])
     with pytest.raises(Interrupted) as stop:
-        oht.train(FollowObservation, out=tmp_path / "run", progress=StopsAfter(last), **TINY)
+        oht.train(FollowObservation, out=tmp_path / "run", callbacks=[StopsAfter(last)], **TINY)
     assert stop.value.run.finished
     same(whole, stop.value.run)
 
@@ -373,6 +376,35 @@ def test_a_saved_policy_acts_as_the_run_does(algo, normalise, tmp_path):
     assert state is None
     with pytest.raises(UserError, match="deterministic"):
         policy.predict(batch, deterministic=False)
+    for path in (run.policy.export(tmp_path / "run.onnx"), policy.export(tmp_path / "file.onnx")):
+        for rows in (100 * batch, batch[:1]):  # beyond what the clipping of observations lets through, and a single row
+            np.testing.assert_allclose(by_onnx(path, {"obs": rows}), run.policy.predict(rows)[0], atol=1e-5)
+
+
+def by_onnx(path: Path, inputs: dict[str, np.ndarray]) -> np.ndarray:
+    """The actions that ONNX Runtime computes."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    assert [output.name for output in session.get_outputs()] == ["action"]
+    assert session.get_modelmeta().custom_metadata_map["oht"] == oht.__version__
+    (actions,) = session.run(None, inputs)
+    return np.asarray(actions)
+
+
+@pytest.mark.parametrize("activation", policies.ACTIVATIONS)
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_a_policy_with_any_network_can_be_saved(activation, layer_norm, tmp_path):
+    """The actor itself is the reference: nothing is trained, so nothing is compiled."""
+    actor = networks.Actor(2, (8, 8), activation, layer_norm)
+    params = jax.tree.map(lambda leaf: 3 * leaf + 0.1, actor.init(jax.random.key(0), np.zeros(3)))
+    arrays = policies.actor_arrays(SimpleNamespace(actor=params), 10.0, 1e-8)
+    box = {"low": -np.ones(2, np.float32), "high": np.ones(2, np.float32)}
+    policy = policies.SavedPolicy({"box": [3]}, {**arrays, **box}, {"activation": activation})
+    batch = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
+    expected = np.asarray(actor.apply(params, batch))
+    np.testing.assert_allclose(oht.load_policy(policy.save(tmp_path / "policy.npz"))(batch), expected, atol=1e-5)
+    np.testing.assert_allclose(by_onnx(policy.export(tmp_path / "policy.onnx"), {"obs": batch}), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("method", ["meta-gradient", "cem-rl", "oht"])
@@ -394,8 +426,17 @@ def test_batches_of_dict_observations(tmp_path):
         np.testing.assert_allclose(act(batch), np.stack([act(obs) for obs in single]), atol=1e-5)
     np.testing.assert_allclose(policy(batch), run.policy.predict(batch)[0], atol=1e-5)
     assert policy(single[0]).shape == Echo().action_space.shape
+    path = run.policy.export(tmp_path / "policy.onnx")
+    np.testing.assert_allclose(by_onnx(path, named(batch)), run.policy(batch), atol=1e-5)
     with pytest.raises(UserError, match="lacks a part"):
         policy({"unknown": np.zeros(2)})
+
+
+def named(obs: Any, path: str = "") -> dict[str, np.ndarray]:
+    """The arrays of an observation by their names in an ONNX file."""
+    parts = obs.items() if isinstance(obs, dict) else enumerate(obs) if isinstance(obs, tuple) else ()
+    below = [named(part, f"{path}/{key}" if path else str(key)) for key, part in parts]
+    return {name: array for part in below for name, array in part.items()} or {path: np.asarray(obs, np.float32)}
 
 
 def stacked(observations):
@@ -405,6 +446,42 @@ def stacked(observations):
     if isinstance(first, tuple):
         return tuple(stacked(list(parts)) for parts in zip(*observations, strict=True))
     return np.stack(observations)
+
+
+@pytest.fixture(scope="module")
+def by_command(tmp_path_factory) -> Path:
+    """A run whose env is found by its name, so that commands can load it."""
+    path = tmp_path_factory.mktemp("by-command") / "run"
+    words = [f"--{name.replace('_', '-')}={value}" for name, value in (TINY | {"hidden": "8,8"}).items()]
+    assert cli.main(["train", "environments:FollowObservation", *words, "--quiet", "--out", str(path)]) == 0
+    return path
+
+
+@pytest.mark.parametrize("best", [False, True])
+def test_a_run_is_exported_by_a_command(best, by_command, tmp_path, capsys):
+    batch = np.linspace(-1, 1, 7, dtype=np.float32)[:, None]
+    expected = oht.load(by_command, best=best).policy(batch)
+    for suffix in ("onnx", "npz"):
+        path = tmp_path / f"policy.{suffix}"
+        assert cli.main(["export", str(by_command), str(path), *(["--best"] if best else [])]) == 0
+        assert capsys.readouterr().out.strip() == str(path)
+        actions = by_onnx(path, {"obs": batch}) if suffix == "onnx" else oht.load_policy(path)(batch)
+        np.testing.assert_allclose(actions, expected, atol=1e-5)
+
+
+def test_what_cannot_be_exported_is_one_sentence(by_command, tmp_path, capsys, monkeypatch):
+    run = str(by_command)
+    for words, sentence in (
+        ([run, str(tmp_path / "policy.pt")], "must end in .onnx, for ONNX, or in .npz"),
+        ([run, str(tmp_path / "none" / "policy.onnx")], "cannot be written: No such file or directory"),
+        ([str(tmp_path), str(tmp_path / "policy.onnx")], "is not a run folder"),
+    ):
+        assert cli.main(["export", *words]) == 2
+        assert sentence in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    assert cli.main(["export", run, str(tmp_path / "policy.onnx")]) == 2
+    assert "need the package onnx; pip install 'oht[onnx]'." in capsys.readouterr().err
+    assert not [*tmp_path.glob("policy*")]
 
 
 def test_a_network_that_the_file_cannot_hold_is_refused(tmp_path, whole):

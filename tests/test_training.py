@@ -19,8 +19,8 @@ from environments import FollowObservation, Probe, TwoStepCredit
 from oht import api, config, runs, training
 from oht import replay as ring
 from oht.api import Interrupted
+from oht.callbacks import Callback
 from oht.errors import UserError
-from oht.report.progress import Reporter
 from oht.runs import checkpoints
 from oht.training import Progress, Setup
 from oht.types import Clock
@@ -98,13 +98,13 @@ def test_members_of_an_iteration_start_from_the_same_state(tmp_path):
     assert one[0] != two[0]
 
 
-class StopsAfter(Reporter):
+class StopsAfter(Callback):
     """Asks the process to end, as a cluster would, after some iterations."""
 
     def __init__(self, iterations: int):
         self.left = iterations
 
-    def iteration(self, t, row, outcome):
+    def on_iteration(self, iteration):
         self.left -= 1
         if self.left == 0:
             os.kill(os.getpid(), signal.SIGTERM)
@@ -112,7 +112,7 @@ class StopsAfter(Reporter):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_resumed_run_equals_one_that_never_stopped(method, whole, tmp_path):
-    stopped = tiny(tmp_path / "stopped", method, progress=StopsAfter(2))
+    stopped = tiny(tmp_path / "stopped", method, callbacks=[StopsAfter(2)])
     assert stopped.progress.env_steps < whole(method).progress.env_steps
     same(whole(method), oht.resume(stopped.path, env=FollowObservation))
 
@@ -126,7 +126,7 @@ def test_a_run_can_go_on_to_more_steps(whole, tmp_path):
 
 
 def test_rows_after_the_checkpoint_are_cut_not_doubled(whole, tmp_path):
-    stopped = tiny(tmp_path / "stopped", progress=StopsAfter(2))
+    stopped = tiny(tmp_path / "stopped", callbacks=[StopsAfter(2)])
     for table in runs.TABLES:
         with (stopped.path / table).open("a") as file:
             file.write("1,2,3,a row that a crash left behi")
@@ -135,7 +135,7 @@ def test_rows_after_the_checkpoint_are_cut_not_doubled(whole, tmp_path):
 
 @pytest.mark.parametrize("harm", ["truncated", "flipped", "missing"])
 def test_a_damaged_checkpoint_is_noticed_and_the_one_before_is_used(harm, whole, tmp_path):
-    stopped = tiny(tmp_path / "stopped", progress=StopsAfter(2), checkpoint_every=0)
+    stopped = tiny(tmp_path / "stopped", callbacks=[StopsAfter(2)], checkpoint_every=0)
     newest = max((stopped.path / "checkpoint").glob("0*"))
     state = newest / "state.npz"
     content = bytearray(state.read_bytes())
@@ -253,26 +253,25 @@ def test_two_step_credit_is_learned(tmp_path):
     assert np.mean(run.evaluate(20)) > 0.95  # the best is 1, always 0 gets 0.75
 
 
-class Notes(Reporter):
+class Notes(Callback):
     """Who was found to be ill, and who was replaced; their returns must not count."""
 
     def __init__(self):
         self.saturated: set[int] = set()
         self.replaced: set[int] = set()
 
-    def iteration(self, t, row, outcome):
-        replaced = set(np.flatnonzero(outcome.health.replaced).tolist())
-        self.saturated |= set(np.flatnonzero(outcome.health.saturated).tolist())
-        self.replaced |= replaced
-        for place, got in enumerate(outcome.returns):
-            assert (got == -np.inf) == (outcome.schedule[f"sample/{place}/agent"] in replaced)
+    def on_iteration(self, iteration):
+        self.saturated |= {*iteration.saturated}
+        self.replaced |= {*iteration.replaced}
+        for place, got in enumerate(iteration.returns):
+            assert (got == -np.inf) == (iteration.schedule[f"sample/{place}/agent"] in iteration.replaced)
 
 
 @pytest.mark.parametrize("method", ["oht", "oht-lr"])
 def test_a_member_that_diverges_is_replaced_and_gets_the_worst_fitness(method, tmp_path):
     extreme = {"critic_lr": oht.LogFloat(1e3, sigma=3.0, low=1e-3, high=1e6)}
     notes = Notes()
-    run = tiny(tmp_path / "run", method, tune=extreme, tau=1.0, progress=notes, population=6)
+    run = tiny(tmp_path / "run", method, tune=extreme, tau=1.0, callbacks=[notes], population=6)
     assert notes.replaced
     assert {event["agent"] for event in run.events if event["event"] == "replacement"} == notes.replaced
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(run.progress.agents))
@@ -289,8 +288,8 @@ def test_the_random_start_counts_for_the_ratios(tmp_path):
 def test_a_member_whose_actions_are_stuck_is_replaced(unstick, tmp_path):
     wild = {"actor_lr": oht.Choice(1e-6, 1e2)}  # the first hardly moves, the second gets stuck
     notes = Notes()
-    run = tiny(tmp_path / "run", "oht", progress=notes, tune=wild, unstick=unstick)
-    assert notes.saturated == {1}
+    run = tiny(tmp_path / "run", "oht", callbacks=[notes], tune=wild, unstick=unstick)
+    assert notes.saturated == (set() if unstick else {1})
     assert notes.replaced == ({1} if unstick else set())
     reported = {event["event"] for event in run.events if event.get("agent") == 1}
     assert ("replacement" if unstick else "saturation") in reported
@@ -299,7 +298,7 @@ def test_a_member_whose_actions_are_stuck_is_replaced(unstick, tmp_path):
 def test_a_lone_agent_that_is_stuck_is_only_reported(tmp_path):
     """Otherwise the baseline would not be TD3."""
     notes = Notes()
-    run = tiny(tmp_path / "run", progress=notes, actor_lr=1e2)
+    run = tiny(tmp_path / "run", callbacks=[notes], actor_lr=1e2)
     assert notes.saturated == {0}
     assert not notes.replaced
     assert [event["agent"] for event in run.events if event["event"] == "saturation"] == [0]  # once
@@ -307,7 +306,7 @@ def test_a_lone_agent_that_is_stuck_is_only_reported(tmp_path):
 
 def test_a_lone_agent_that_is_stuck_starts_again_before_it_has_played_if_asked_to(tmp_path):
     notes = Notes()
-    tiny(tmp_path / "run", progress=notes, actor_lr=1e2, unstick=True, steps=TINY["start_steps"] + EPISODE)
+    tiny(tmp_path / "run", callbacks=[notes], actor_lr=1e2, unstick=True, steps=TINY["start_steps"] + EPISODE)
     assert notes.replaced == {0}
 
 
@@ -412,7 +411,7 @@ def test_resume_is_exact_on_every_backend(task, tmp_path):
     short = {**TINY, "method": "oht-nstep", "tune": {"n_step": oht.Choice(1, 2)}, "window": 2}
     whole = oht.train(task, out=tmp_path / "whole", **short)
     with pytest.raises(KeyboardInterrupt):
-        oht.train(task, out=tmp_path / "stopped", progress=StopsAfter(2), **short)
+        oht.train(task, out=tmp_path / "stopped", callbacks=[StopsAfter(2)], **short)
     resumed = oht.resume(tmp_path / "stopped")
     same(whole, resumed)
     whole.close()

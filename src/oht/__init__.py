@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from oht.api import Policy, Run, load, resume, train
     from oht.asktell import AskTell
+    from oht.callbacks import Callback
     from oht.errors import UserError
+    from oht.experiments.many_seeds import train_seeds
     from oht.policies import SavedPolicy, load_policy
     from oht.spaces import Choice, Float, Int, LogFloat
     from oht.types import Algorithm, Batch, Clock, Method, Outcome, Proposal, Spec, Tuner
@@ -15,6 +17,7 @@ __all__ = [
     "Algorithm",
     "AskTell",
     "Batch",
+    "Callback",
     "Choice",
     "Clock",
     "Float",
@@ -33,12 +36,15 @@ __all__ = [
     "load_policy",
     "resume",
     "train",
+    "train_seeds",
 ]
 
 _HOMES = {
     "oht.asktell": ("AskTell",),
     "oht.api": ("Policy", "Run", "load", "resume", "train"),
+    "oht.callbacks": ("Callback",),
     "oht.errors": ("UserError",),
+    "oht.experiments.many_seeds": ("train_seeds",),
     "oht.policies": ("SavedPolicy", "load_policy"),
     "oht.spaces": ("Choice", "Float", "Int", "LogFloat"),
     "oht.types": ("Algorithm", "Batch", "Clock", "Method", "Outcome", "Proposal", "Spec", "Tuner"),

@@ -2,8 +2,9 @@
 
 import contextlib
 import os
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,19 @@ import numpy as np
 
 from oht import agents, compilation, config, methods, policies, population, runs, seeds, training
 from oht.agents import normalise
+from oht.callbacks import Callbacks, checked
+from oht.envs.rendered import Scene
 from oht.errors import UserError
-from oht.report.progress import Reporter, Silent, Terminal
+from oht.report import videos
+from oht.report.progress import Terminal
+from oht.report.trackers import TensorBoard, WandB
 from oht.runs import checkpoints
 from oht.runs.recorder import Recorder
 from oht.signals import interruption
 from oht.training import Progress, Setup
-from oht.types import Algorithm, Method
+from oht.types import Algorithm, Evaluation, Iteration, Method, Phase, Start
+
+STOPPING = "saving and stopping after this iteration; a second Ctrl-C stops at once"
 
 
 class Policy:
@@ -48,20 +55,29 @@ class Policy:
 
     def save(self, path: str | Path) -> Path:
         """Write the policy to a .npz file, which `oht.load_policy` reads without JAX, env or run folder."""
+        return self._portable().save(path)
+
+    def export(self, path: str | Path) -> Path:
+        """Write the policy to an ONNX file, with the scaling of observations and the env's range of actions."""
+        return self._portable().export(path)
+
+    def _portable(self) -> policies.SavedPolicy:
+        """The policy without JAX; refuse networks that it cannot compute."""
         run, box = self._setup.config.run, self._setup.eval_pool.spaces[1]
         facts = {"task": run.task, "algo": run.algo, "method": run.method, "env_steps": self._env_steps}
+        facts["activation"] = self._setup.config.options.get("activation", "relu")
         try:
             arrays = policies.actor_arrays(self._state, normalise.CLIP, normalise.SMALLEST_VARIANCE)
-            saved = policies.SavedPolicy(self._layout, {**arrays, "low": box.low, "high": box.high}, facts)
+            portable = policies.SavedPolicy(self._layout, {**arrays, "low": box.low, "high": box.high}, facts)
             probes = np.random.default_rng(0).normal(size=(16, self._setup.eval_pool.obs)).astype(np.float32)
-            if not np.allclose(saved(probes), self(probes), rtol=0, atol=1e-4 * np.max(box.high - box.low)):
+            if not np.allclose(portable(probes), self(probes), rtol=0, atol=1e-4 * np.max(box.high - box.low)):
                 raise policies.CannotExport("its actions differ")
         except (policies.CannotExport, ValueError, TypeError) as error:
             raise UserError(
                 f"the policy of {run.algo} cannot be saved to a file: the NumPy forward pass knows networks like those "
                 f"of td3, ddpg and sac ({error}). Load its run with oht.load instead."
             ) from None
-        return saved.save(path)
+        return portable
 
 
 class Run:
@@ -107,6 +123,34 @@ class Run:
             raise UserError(f"episodes is {episodes}, but must be at least 1.")
         return training.evaluate(self.setup, self.progress, seed, episodes)
 
+    def video(self, path: str | Path | None = None, episodes: int = 1, seed: int = 0) -> Path:
+        """Film episodes of the champion, with the return in the corner, and return the file: an MP4 or a GIF.
+
+        Without `path` it is video.mp4 in the run folder.
+        """
+        if episodes < 1:
+            raise UserError(f"episodes is {episodes}, but must be at least 1.")
+        file = Path(path) if path is not None else self.path / "video.mp4"
+        videos.check(file)
+        run, pool = self.setup.config.run, self.setup.eval_pool
+        scene = Scene(self.setup.env or run.task, pool.obs, pool.action)
+        try:
+            return videos.write(file, self._frames(scene, episodes, seed), scene.fps)
+        finally:
+            scene.close()
+
+    def _frames(self, scene: Scene, episodes: int, seed: int) -> Iterator[videos.Frame]:
+        """The pictures of the first episodes of `evaluate(episodes, seed)`, each with the return so far."""
+        _, starts = training.evaluation_plan(self.setup, self.progress, seed, episodes)
+        for number, start in enumerate(starts, 1):
+            obs, total, over, steps = scene.reset(start), 0.0, False, 0
+            prefix = f"episode {number}: " if episodes > 1 else ""
+            while not over and steps < self.setup.eval_pool.limit:
+                yield scene.picture(), f"{prefix}return {total:.1f}"
+                obs, reward, over = scene.step(self.policy(obs))
+                total, steps = total + reward, steps + 1
+            yield scene.picture(), f"{prefix}return {total:.1f}"
+
     def close(self) -> None:
         """Close the envs."""
         training.close(self.setup)
@@ -130,7 +174,8 @@ def train(
     method: str | Method | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
-    progress: bool | Reporter = False,
+    progress: bool = False,
+    callbacks: Sequence[Any] = (),
     **settings: Any,
 ) -> Run:
     """Train on a task, a Gymnasium id or a function that makes an env, and return the run.
@@ -138,7 +183,8 @@ def train(
     `algo` is a name or a user's own factory (spec, **options) -> Algorithm; `method` is a name or a user's own Method,
     by default `oht` where there is something to tune and `static` where not. Every setting of the command line is an
     argument here (`n_step=3`, `steps=1_000_000`, `tune={"n_step": oht.Choice(1, 2, 3)}`).
-    `out` is the run folder; without it a new one is made under runs/.
+    `out` is the run folder; without it a new one is made under runs/. `progress` shows a progress bar; `callbacks`
+    are objects with methods such as `on_evaluation` (see `oht.Callback`), which can also stop the run.
     On Ctrl-C the run is saved and KeyboardInterrupt is raised; `resume` continues it.
     """
     compilation.use_cache()
@@ -148,14 +194,14 @@ def train(
     values = {**settings, "task": _place(task) if env else task, "algo": _name(algo) if own_algo else algo}
     values["method"] = _name(own_method.make) if own_method else method
     resolved = config.resolve(values, own_algo, own_method)
-    run = resolved.run
+    run, told = resolved.run, _callbacks(resolved, progress, callbacks)
     path = Path(out) if out is not None else runs.fresh_path(Path("runs"), run.task, run.method, run.seed)
     runs.vacant(path, overwrite)
     with _opened(resolved, env) as setup:
         _check_memory(setup)
         state = training.start(setup)
         with runs.created(path, config.to_toml(setup.config), overwrite):
-            return _continue(path, setup, state, {}, _reporter(progress))
+            return _continue(path, setup, state, {}, told)
 
 
 def resume(
@@ -165,15 +211,17 @@ def resume(
     env: Callable[[], Any] | None = None,
     algo: Callable[..., Algorithm] | None = None,
     method: Method | None = None,
-    progress: bool | Reporter = False,
+    progress: bool = False,
+    callbacks: Sequence[Any] = (),
 ) -> Run:
     """Continue a run exactly as if it had never stopped, to more steps if `steps` is given.
 
-    An env, algorithm or method that was given as a Python object must be given again.
+    An env, algorithm, method or callback that was given as a Python object must be given again.
     """
     compilation.use_cache()
     path = Path(path)
     resolved = _config_of(path, algo, method, steps)
+    told = _callbacks(resolved, progress, callbacks)
     with runs.locked(path), _opened(resolved, env) as setup:
         _check_memory(setup)
         state, counters = _read(path, setup)
@@ -182,7 +230,7 @@ def resume(
                 raise UserError(f"{path} has {state.env_steps} steps already, so it cannot end at {steps}.")
             with runs.refused(path):
                 runs.write_aside(path / "config.toml", config.to_toml(setup.config))
-        return _continue(path, setup, state, counters, _reporter(progress))
+        return _continue(path, setup, state, counters, told)
 
 
 def load(
@@ -220,10 +268,12 @@ def _place(thing: Any) -> str:
     return f"{thing.__module__}:{getattr(thing, '__qualname__', type(thing).__name__)}"
 
 
-def _reporter(progress: bool | Reporter) -> Reporter:
-    if isinstance(progress, Reporter):
-        return progress
-    return Terminal() if progress else Silent()
+def _callbacks(resolved: config.Config, progress: bool, given: Sequence[Any]) -> Callbacks:
+    """What shows and tracks the run, then the user's own."""
+    run = resolved.run
+    own = [TensorBoard()] if run.tensorboard else []
+    own += [WandB()] if run.track == "wandb" else []
+    return Callbacks([*own, *([Terminal()] if progress else []), *checked(given)])
 
 
 def _config_of(path: Path, algo: Any, method: Method | None, steps: int | None = None) -> config.Config:
@@ -293,43 +343,28 @@ def _counts(counters: dict[str, Any]) -> dict[str, int]:
     return {name: counters[name] for name in training.COUNTERS}
 
 
-def _continue(path: Path, setup: Setup, t: Progress, counters: dict[str, Any], reporter: Reporter) -> Run:
-    """Train to the end, or until a signal; keep the files and the screen up to date."""
-    run = setup.config.run
+def _continue(path: Path, setup: Setup, t: Progress, counters: dict[str, Any], callbacks: Callbacks) -> Run:
+    """Train to the end, or until a signal or a callback stops it; write the files and tell the callbacks."""
     try:
-        with (
-            reporter,
-            interruption(reporter.stopping) as interrupted,
-            Recorder(path, setup, t, counters) as recorder,
-        ):
-            recorder.event("resume" if counters else "start", t)
-            recorder.checkpoint(t)  # from the first moment on there is a state to continue from
-            reporter.begin(path, setup, t)
+        with interruption(_announce_stop) as interrupted, Recorder(path, setup, t, counters) as recorder:
             try:
-                while t.env_steps < run.start_steps and not interrupted():
-                    t = training.explore_at_random(setup, t)
-                    reporter.steps(t, "random actions")
-                while t.env_steps < run.steps and not interrupted():
-                    t, outcome = training.iterate(setup, t, reporter.learning)
-                    reporter.iteration(t, recorder.iteration(t, outcome), outcome)
-                    if t.env_steps // run.eval_every > recorder.evaluated // run.eval_every:
-                        _evaluate(setup, t, recorder, reporter)
-                    if time.monotonic() - recorder.saved > 60 * run.checkpoint_every:
-                        recorder.checkpoint(t)
-            except UserError:  # the env failed or every agent diverged: `t` is the state from before
-                recorder.checkpoint(t)
+                recorder.event("resume" if counters else "start", t)
+                recorder.checkpoint(t)  # from the first moment on there is a state to continue from
+                callbacks.start(Start(path, config.flat(setup.config), t.env_steps))
+                t = _train(setup, t, recorder, callbacks, interrupted)
+                result = Run(path, setup, t)
+                reason = "" if result.finished else callbacks.stop or "a signal arrived"
+                if reason:
+                    recorder.event("stop", t, reason=reason)
+                recorder.checkpoint(t)  # a run that is resumed to more steps does not have the last evaluation
+                if result.finished:
+                    if recorder.evaluated < t.env_steps:
+                        callbacks.tell(_evaluate(setup, t, recorder))
+                    recorder.event("end", t)
+            except BaseException as error:
+                callbacks.end(recorder.end("failed", str(error) or type(error).__name__))
                 raise
-            result = Run(path, setup, t)
-            if not result.finished:
-                recorder.event("stop", t)
-            recorder.checkpoint(
-                t
-            )  # before the last evaluation, which a run that is resumed to more steps does not have
-            if result.finished:
-                if recorder.evaluated < t.env_steps:
-                    _evaluate(setup, t, recorder, reporter)
-                recorder.event("end", t)
-            reporter.end(result, recorder.wall(), interrupted=not result.finished)
+            callbacks.end(recorder.end("stopped" if reason else "done", reason))
             if interrupted():
                 raise Interrupted(result)
             return result
@@ -339,7 +374,39 @@ def _continue(path: Path, setup: Setup, t: Progress, counters: dict[str, Any], r
         ) from error
 
 
-def _evaluate(setup: Setup, t: Progress, recorder: Recorder, reporter: Reporter) -> None:
-    returns = training.evaluate(setup, t)
-    recorder.evaluation(t, returns, _champion(setup, t))
-    reporter.evaluation(t, returns)
+def _train(setup: Setup, t: Progress, recorder: Recorder, callbacks: Callbacks, interrupted: Callable) -> Progress:
+    """Iterate until all steps are done or something stops the run. Callbacks hear of what is written already."""
+    run = setup.config.run
+
+    def learning(done: int, of: int) -> None:
+        callbacks.tell(Phase("learning", done, of))
+
+    def going() -> bool:
+        return not (interrupted() or callbacks.stop)
+
+    try:
+        while t.env_steps < run.start_steps and going():
+            t = training.explore_at_random(setup, t)
+            callbacks.tell(Phase("random actions", t.env_steps, run.start_steps))
+        while t.env_steps < run.steps and going():
+            t, results = training.iterate(setup, t, learning)
+            events: list[Iteration | Evaluation] = [recorder.iteration(t, results)]
+            if t.env_steps // run.eval_every > recorder.evaluated // run.eval_every:
+                events.append(_evaluate(setup, t, recorder))
+            if time.monotonic() - recorder.saved > 60 * run.checkpoint_every:
+                recorder.checkpoint(t)
+            for event in events:
+                callbacks.tell(event)
+    except UserError:  # the env failed or every agent diverged: `t` is the state from before
+        recorder.checkpoint(t)
+        raise
+    return t
+
+
+def _evaluate(setup: Setup, t: Progress, recorder: Recorder) -> Evaluation:
+    return recorder.evaluation(t, training.evaluate(setup, t), _champion(setup, t))
+
+
+def _announce_stop() -> None:
+    """Called from another thread when the first signal arrives."""
+    print(f"oht: {STOPPING}.", file=sys.stderr, flush=True)

@@ -105,6 +105,8 @@ def _describe_train(parser: Parser) -> None:
     parser.add_argument("--resume", type=Path, metavar="RUN", help="continue this run, to --steps if given")
     parser.add_argument("--overwrite", action="store_true", help="replace the run in --out")
     parser.add_argument("--quiet", action="store_true", help="print nothing while training")
+    parser.add_argument("--seeds", metavar="N", help="train the seeds 0 to N-1 in one folder; again: continue")
+    parser.add_argument("--jobs", metavar="N", help="with --seeds: runs at the same time [one for each core]")
     parser.add_argument(
         "--tune", action="append", default=[], metavar="NAME=SPACE", help="n_step=1,2,3 or actor_lr=log:1e-5..1e-2"
     )
@@ -165,23 +167,46 @@ def _train(options: argparse.Namespace) -> int:
     show = not options.quiet
     if options.resume:
         others = (options.task, options.out, options.config, options.tune, options.overwrite)
+        others += (options.seeds, options.jobs)
         if any(others) or set(given) - {"steps"}:
             raise UserError("--resume continues the run as it was; only --steps and --quiet can be given with it.")
         steps = settings.number("steps", given["steps"], int) if "steps" in given else None
         return _ended(partial(api.resume, options.resume, steps=steps, progress=show), show)
     values = config.read_file(options.config) if options.config else {}
-    for name in ("out", "overwrite", "progress"):
+    for name in ("out", "overwrite", "progress", "callbacks", "seeds", "jobs"):
         if name in values:
             raise UserError(f"{name} in {options.config} is no setting of a run; give it on the command line.")
     values |= given | ({"task": options.task} if options.task else {})
     values["tune"] = {**values.get("tune", {}), **dict(map(_assignment, options.tune))}
     if not values.get("task"):
         raise UserError("which task? For example: oht train Pendulum-v1, or one of `oht tasks`.")
+    if options.seeds is not None:
+        return _train_seeds(options, values, given)
+    if options.jobs is not None:
+        raise UserError("--jobs is for many seeds, as in --seeds 5 --jobs 2; a single run uses all cores.")
     return _ended(partial(api.train, **values, out=options.out, overwrite=options.overwrite, progress=show), show)
 
 
+def _train_seeds(options: argparse.Namespace, values: dict[str, Any], given: dict[str, Any]) -> int:
+    from rich.console import Console
+
+    from oht import settings
+    from oht.experiments import job, many_seeds, sweep
+
+    if "seed" in given:
+        raise UserError(
+            f"--seeds {options.seeds} trains the seeds from 0 on; leave out --seed, or --seeds for one run."
+        )
+    if options.overwrite:
+        raise UserError("--seeds continues what is in its folder; for new runs choose another --out than before.")
+    suite = many_seeds.suite_of(values, settings.number("seeds", options.seeds, int))
+    engine = job.Local(None if options.jobs is None else settings.number("jobs", options.jobs, int))
+    root = options.out or many_seeds.default_folder(suite)
+    return sweep.sweep(suite, root, engine=engine, console=Console(quiet=options.quiet))
+
+
 def _ended(train: Callable[[], "Run"], shown: bool) -> int:
-    """Train and return the exit code; say how to continue an interrupted run, unless the reporter has."""
+    """Train and return the exit code; say how to continue an interrupted run, unless the display has."""
     from oht.api import Interrupted
 
     try:
@@ -221,6 +246,40 @@ def _eval(options: argparse.Namespace) -> None:
     run.close()
 
 
+def _describe_export(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", type=Path, metavar="RUN", help="a run folder")
+    parser.add_argument("file", type=Path, metavar="FILE", help="policy.onnx, or policy.npz for oht.load_policy")
+    parser.add_argument("--best", action="store_true", help="the agent with the best evaluation [the last one]")
+
+
+def _export(options: argparse.Namespace) -> None:
+    from oht import api
+
+    file = options.file
+    if file.suffix not in (".onnx", ".npz"):
+        raise UserError(f"{file} must end in .onnx, for ONNX, or in .npz, for oht.load_policy.")
+    run = api.load(options.path, best=options.best)
+    print(run.policy.export(file) if file.suffix == ".onnx" else run.policy.save(file))
+    run.close()
+
+
+def _describe_video(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", type=Path, metavar="RUN", help="a run folder")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="an MP4 or GIF file [video.mp4 in the run's folder]")
+    parser.add_argument("--best", action="store_true", help="the agent with the best evaluation [the last one]")
+    parser.add_argument("--episodes", default="1", help="number of episodes [1]")
+
+
+def _video(options: argparse.Namespace) -> None:
+    from oht import api, settings
+
+    episodes = settings.number("episodes", options.episodes, int)
+    settings.within("episodes", episodes, 1, 1000)
+    run = api.load(options.path, best=options.best)
+    print(run.video(options.out, episodes))
+    run.close()
+
+
 def _describe_tasks(parser: argparse.ArgumentParser) -> None:
     del parser
 
@@ -232,18 +291,31 @@ def _tasks(options: argparse.Namespace) -> None:
 
 
 def _describe_plot(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", type=Path, metavar="RUN", help="a run folder")
-    parser.add_argument("beside", type=Path, nargs="*", metavar="RUN", help="others whose evaluations are drawn, too")
-    parser.add_argument("--out", type=Path, help="a PNG, PDF or SVG file [plot.png in the first run's folder]")
+    parser.epilog = (
+        "A run is drawn with its schedule, and the evaluations of other runs beside it. Of a folder, all runs below it "
+        "are compared: a panel for each task, the seeds of a method as mean with a band."
+    )
+    parser.add_argument("paths", type=Path, nargs="+", metavar="RUN|DIR", help="run folders, or folders of runs")
+    parser.add_argument("--out", type=Path, help="a PNG, PDF or SVG file [plot.png in the first folder]")
 
 
 def _plot(options: argparse.Namespace) -> None:
     from oht import runs
-    from oht.report.plots import plot_run
 
-    for path in (options.path, *options.beside):
-        runs.check(path)
-    print(plot_run(options.path, options.out or options.path / "plot.png", options.beside))
+    first, *others = options.paths
+    out = options.out or first / "plot.png"
+    if any(path.is_dir() and not (path / runs.FACTS).exists() for path in options.paths):
+        from oht.experiments.comparison import compare
+
+        for note in compare(options.paths, out):
+            print("oht:", note, file=sys.stderr)
+    else:
+        from oht.report.plots import plot_run
+
+        for path in options.paths:
+            runs.check(path)
+        plot_run(first, out, others)
+    print(out)
 
 
 def _describe_suites(parser: argparse.ArgumentParser) -> None:
@@ -363,7 +435,9 @@ COMMANDS = {
     "train": (_describe_train, _train, "train an agent"),
     "tasks": (_describe_tasks, _tasks, "the tasks of the paper and what they need"),
     "eval": (_describe_eval, _eval, "evaluate a trained agent"),
-    "plot": (_describe_plot, _plot, "draw the returns and the schedule of a run"),
+    "export": (_describe_export, _export, "write the policy of a run to an ONNX file"),
+    "video": (_describe_video, _video, "film the agent of a run: MP4 or GIF"),
+    "plot": (_describe_plot, _plot, "draw a run and its schedule, or compare all runs of a folder"),
     "suites": (_describe_suites, _suites, "the figures and tables of the paper that `oht sweep` runs"),
     "sweep": (_describe_sweep, _sweep, "train every run of a figure or a table"),
     "scores": (_describe_scores, _scores, "compare the methods of a sweep"),

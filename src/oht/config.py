@@ -50,6 +50,7 @@ class RunSettings:
     pool: Literal["auto", "ray"] = setting("auto", "ray: the workers are actors of a Ray cluster")
     checkpoint_every: float = setting(5.0, "minutes between checkpoints", low=0, high=10**6)
     tensorboard: bool = setting(True, "write TensorBoard files")
+    track: Literal["none", "wandb"] = setting("none", "wandb: also send the run to Weights & Biases")
 
 
 MOST_EVAL_EVERY, EVALUATIONS = 20_000, 10  # the default of eval_every: at least so many evaluations of a run
@@ -205,10 +206,15 @@ def read_file(path: Path) -> dict[str, Any]:
     return {name.replace("-", "_"): value for name, value in values.items()} | {"tune": table(values.get("tune", {}))}
 
 
-def to_toml(config: Config) -> str:
-    """Every setting, so that reading it gives the same config."""
-    flat = {**asdict(config.run), **config.options, **config.hyper, **asdict(config.tuner)}
-    values: dict[str, Any] = {name: value for name, value in flat.items() if value is not None}
+def flat(config: Config) -> dict[str, Any]:
+    """Every setting by its name, and the table `tune`; resolving it gives the same config."""
+    everything = {**asdict(config.run), **config.options, **config.hyper, **asdict(config.tuner)}
+    values: dict[str, Any] = {name: value for name, value in everything.items() if value is not None}
     if config.tune:
         values["tune"] = {name: spaces.format(dim) for name, dim in config.tune.items()}
-    return tomli_w.dumps(values)
+    return values
+
+
+def to_toml(config: Config) -> str:
+    """The text of config.toml."""
+    return tomli_w.dumps(flat(config))

@@ -6,6 +6,7 @@ a JSON text `facts` with the structure of the observations. Nothing is pickled.
 
 import io
 import json
+import math
 import zipfile
 from collections.abc import Mapping
 from importlib import metadata
@@ -14,10 +15,19 @@ from typing import Any
 
 import numpy as np
 
+from oht import onnxmodel
 from oht.errors import UserError
 from oht.runs import refused, write_aside
 
-FORMAT = 1
+FORMAT = 2  # 1 knew neither other activations than relu nor layer normalisation, and is read, too
+NORM_EPSILON = 1e-6  # of the layer normalisation
+ACTIVATIONS = {
+    "relu": lambda x: np.maximum(x, 0),
+    "tanh": np.tanh,
+    "elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
+    "gelu": lambda x: x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2,
+    "silu": lambda x: x / (1 + np.exp(-x)),
+}
 Layout = dict[str, Any]  # {"box": shape}, {"dict": [[key, Layout], ...]} or {"tuple": [Layout, ...]}
 
 
@@ -33,6 +43,8 @@ class SavedPolicy:
         self._layers = [(arrays[f"kernel_{i}"], arrays[f"bias_{i}"]) for i in range(_number_of_layers(arrays))]
         if not self._layers or self._layers[0][0].shape[0] != width(layout):
             raise CannotExport("its network does not fit the observations")
+        if self.facts.setdefault("activation", "relu") not in ACTIVATIONS:
+            raise CannotExport(f"its activation {self.facts['activation']!r} is unknown")
 
     def __call__(self, obs: Any) -> np.ndarray:
         """The action for one observation as the env gives it, or one action per row of a batch."""
@@ -49,24 +61,36 @@ class SavedPolicy:
         if "mean" in self.arrays:
             limit = self.arrays["clip"]
             x = np.clip((x - self.arrays["mean"]) / self.arrays["scale"], -limit, limit)
-        for kernel, bias in self._layers[:-1]:
-            x = np.maximum(x @ kernel + bias, 0.0)
+        for i, (kernel, bias) in enumerate(self._layers[:-1]):
+            x = x @ kernel + bias
+            if f"norm_scale_{i}" in self.arrays:
+                x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + np.float32(NORM_EPSILON))
+                x = x * self.arrays[f"norm_scale_{i}"] + self.arrays[f"norm_bias_{i}"]
+            x = ACTIVATIONS[self.facts["activation"]](x)
         kernel, bias = self._layers[-1]
         return np.tanh((x @ kernel + bias)[..., : self.arrays["low"].size])
 
     def save(self, path: str | Path) -> Path:
-        """Write the file and return its path."""
-        path = Path(path)
+        """Write a .npz file, which `load_policy` reads, and return its path."""
         facts = {**self.facts, "format": FORMAT, "oht": metadata.version("oht"), "layout": self.layout}
         content = io.BytesIO()
         np.savez(content, facts=np.array(json.dumps(facts)), **self.arrays)  # pyright: ignore[reportArgumentType]
-        with refused(path):
-            write_aside(path, content.getvalue())
-        return path
+        return _written(Path(path), content.getvalue())
+
+    def export(self, path: str | Path) -> Path:
+        """Write an ONNX file, whose batch dimension is free, and return its path."""
+        facts = {**self.facts, "oht": metadata.version("oht")}
+        return _written(Path(path), onnxmodel.build(self.layout, self.arrays, facts, NORM_EPSILON))
 
     def __repr__(self) -> str:
         told = ", ".join(f"{name} {self.facts[name]}" for name in ("task", "algo", "env_steps") if name in self.facts)
         return f"<SavedPolicy {told}>"
+
+
+def _written(path: Path, content: bytes) -> Path:
+    with refused(path):
+        write_aside(path, content)
+    return path
 
 
 def load_policy(path: str | Path) -> SavedPolicy:
@@ -76,8 +100,8 @@ def load_policy(path: str | Path) -> SavedPolicy:
         with np.load(path, allow_pickle=False) as file:
             arrays = dict(file)
         facts = json.loads(str(arrays.pop("facts")))
-        if facts["format"] != FORMAT:
-            raise UserError(f"{path} has format {facts['format']}; this version of oht reads format {FORMAT}.")
+        if facts["format"] not in range(1, FORMAT + 1):
+            raise UserError(f"{path} has format {facts['format']}; this version of oht reads up to {FORMAT}.")
         return SavedPolicy(facts.pop("layout"), arrays, facts)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}.") from None
@@ -162,17 +186,22 @@ def actor_arrays(agent: Any, clip: float, smallest_variance: float) -> dict[str,
         agent = agent.agent
     if not hasattr(agent, "actor"):
         raise CannotExport("its state has no `actor`")
-    layers = list(_layers(agent.actor))
-    for number, layer in enumerate(layers):
+    layers = _layers(agent.actor)
+    linear, norms = ([layer for layer in layers if part in layer] for part in ("kernel", "scale"))
+    if len(norms) not in (0, len(linear) - 1):
+        raise CannotExport("some hidden layers are normalised and others not")
+    for number, layer in enumerate(linear):
         arrays |= {f"{part}_{number}": np.asarray(layer[part], np.float32) for part in ("kernel", "bias")}
+    for number, layer in enumerate(norms):
+        arrays |= {f"norm_{part}_{number}": np.asarray(layer[part], np.float32) for part in ("scale", "bias")}
     return arrays
 
 
 def _layers(params: Any) -> list[Mapping[str, Any]]:
-    """The linear layers of nested parameters, in the order of their numbers."""
+    """The linear layers and the layer normalisations of nested parameters, in the order of their numbers."""
     if not isinstance(params, Mapping):
         raise CannotExport("its actor is not made of linear layers")
-    if set(params) == {"kernel", "bias"}:
+    if set(params) in ({"kernel", "bias"}, {"scale", "bias"}):
         return [params]
     names = sorted(params, key=lambda name: int(str(name).rpartition("_")[2]) if "_" in str(name) else 0)
     return [layer for name in names for layer in _layers(params[name])]

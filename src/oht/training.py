@@ -29,6 +29,7 @@ class Setup(NamedTuple):
     learner: Learner
     actors: Actors
     eval_pool: Pool
+    env: Callable | None  # the user's function that makes an env, where the task is not a name
     pool: Any  # where the population plays; opened when first called
     unstick: bool  # whether saturated agents are replaced
 
@@ -49,8 +50,8 @@ class Progress(NamedTuple):
 COUNTERS = ("iteration", "env_steps", "updates", "fresh")  # the plain numbers among them
 
 
-class Iteration(NamedTuple):
-    """What an iteration reports."""
+class Results(NamedTuple):
+    """What an iteration brings beside the new progress."""
 
     returns: np.ndarray
     metrics: dict[str, float]
@@ -75,6 +76,7 @@ def build(config: Config, env: Callable | None = None) -> Setup:
         learner=learner or Learner(algorithm, run.batch_size),
         actors=Actors(algorithm),
         eval_pool=eval_pool,
+        env=env,
         pool=cache(partial(opened, tuner.population)),
         unstick=tuner.population > 1 if run.unstick is None else run.unstick,
     )
@@ -99,7 +101,7 @@ def explore_at_random(setup: Setup, t: Progress) -> Progress:
     return _stored(setup, t, episodes, None)
 
 
-def iterate(setup: Setup, t: Progress, report: Report) -> tuple[Progress, Iteration]:
+def iterate(setup: Setup, t: Progress, report: Report) -> tuple[Progress, Results]:
     """One iteration of Algorithm 1. `report(done, of)` is called with numbers of gradient steps."""
     run = setup.config.run
     key = partial(seeds.key, run.seed, number=t.iteration)
@@ -119,7 +121,7 @@ def iterate(setup: Setup, t: Progress, report: Report) -> tuple[Progress, Iterat
     tuner_state, row = setup.tuner.tell(rng("tell"), tuner_state, p, outcome)  # line 6
     t = t._replace(agents=agents, tuner=tuner_state, owed=owed, iteration=t.iteration + 1, updates=t.updates + updates)
     t = _stored(setup, t._replace(fresh=0), episodes, p.actors)
-    return t, Iteration(outcome.returns, metrics, row, states)
+    return t, Results(outcome.returns, metrics, row, states)
 
 
 def learn(setup: Setup, key, t: Progress, agents, p: Proposal, report: Report):
@@ -150,13 +152,23 @@ def evaluate(setup: Setup, t: Progress, seed: int | None = None, number: int | N
     With a `seed` the episodes are those of that seed, otherwise those of the run at this iteration.
     """
     run = setup.config.run
-    which: Any = (run.seed, "evaluation", t.iteration) if seed is None else (seed, "evaluation on demand")
-    rng = seeds.generator(*which)
-    champions = np.array([setup.tuner.champion(rng, t.tuner) for _ in range(number or run.eval_episodes)])
-    starts = rng.integers(seeds.MOST, size=len(champions)).tolist()
+    champions, starts = evaluation_plan(setup, t, seed, number or run.eval_episodes)
     hyper = {name: np.full(setup.tuner.population, value) for name, value in setup.config.hyper.items()}
-    episodes = _rollouts(setup, setup.eval_pool, seeds.key(*which), t.agents, hyper, champions, starts, explore=False)
+    key = seeds.key(*_evaluation(setup, t, seed))
+    episodes = _rollouts(setup, setup.eval_pool, key, t.agents, hyper, champions, starts, explore=False)
     return [episode.total for episode in episodes]
+
+
+def evaluation_plan(setup: Setup, t: Progress, seed: int | None, number: int) -> tuple[np.ndarray, list[int]]:
+    """Who plays the episodes of an evaluation, and the seed of each."""
+    rng = seeds.generator(*_evaluation(setup, t, seed))
+    champions = np.array([setup.tuner.champion(rng, t.tuner) for _ in range(number)])
+    return champions, rng.integers(seeds.MOST, size=number).tolist()
+
+
+def _evaluation(setup: Setup, t: Progress, seed: int | None) -> Any:
+    """The random stream of an evaluation."""
+    return (setup.config.run.seed, "evaluation", t.iteration) if seed is None else (seed, "evaluation on demand")
 
 
 def _rollouts(

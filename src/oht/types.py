@@ -6,8 +6,9 @@ JAX is not imported here: tuners, environment workers and tables do without it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -150,3 +151,59 @@ class Method(NamedTuple):
     tune: Tune = MappingProxyType({})  # what is tuned where the user does not say
     learner: Callable[[Any, Algorithm, int], Any] | None = None  # (settings, algorithm, batch size) -> a Learner
     adapt: Callable[[Any, Tune, Algorithm], Algorithm] | None = None  # the algorithm as the method needs it
+
+
+# What a run tells its callbacks
+
+
+class Start(NamedTuple):
+    """A run starts or continues."""
+
+    path: Path  # the run folder
+    config: Mapping[str, Any]  # every setting, as in config.toml
+    env_steps: int  # those of the checkpoint that it continues from, or 0
+
+
+class Phase(NamedTuple):
+    """How far a run is with something that takes long."""
+
+    name: str  # "random actions", counted in env steps, or "learning", counted in gradient steps
+    done: int
+    of: int
+
+
+class Iteration(NamedTuple):
+    """An iteration is done and written."""
+
+    iteration: int
+    env_steps: int
+    updates: int  # gradient steps of all agents so far
+    wall_time: float  # seconds of training so far
+    steps_per_second: float  # env steps, since the iteration before
+    returns: np.ndarray  # of its training episodes; -inf where the agent was replaced
+    metrics: Row  # return_mean, return_min, return_max and what the algorithm logs: columns of metrics.csv
+    schedule: Row  # the tuner's columns of schedule.csv
+    replaced: list[int]  # agents that had diverged or saturated and were replaced
+    saturated: list[int]  # agents whose actions are all at their bounds, and were not in the iteration before
+
+
+class Evaluation(NamedTuple):
+    """An evaluation is done and written."""
+
+    iteration: int
+    env_steps: int
+    wall_time: float
+    returns: list[float]  # of its episodes
+    mean: float
+    std: float
+    record: bool  # whether it is the best so far
+
+
+class End(NamedTuple):
+    """A run ends; `oht.resume` continues it where it is not done."""
+
+    state: Literal["done", "stopped", "failed"]
+    reason: str  # why it stopped or failed
+    env_steps: int
+    updates: int
+    wall_time: float

@@ -28,6 +28,7 @@ class Pool(Protocol):
     obs: int
     action: int
     size: int
+    limit: int  # steps after which an episode is cut
     spaces: tuple[spaces.Space, spaces.Box]  # the env's own, of observations and actions
 
     def rollout(self, act: Act, seeds: Sequence[int]) -> list[Episode]:

@@ -72,7 +72,7 @@ class InProcess:
     """A backend of envs that are stepped one after the other; see `oht.envs.backend.Backend`."""
 
     def __init__(self, name: str, make: Maker, size: int, greets: bool = False):
-        with _silence() if greets else nullcontext():
+        with silence() if greets else nullcontext():
             self._envs = [Flat(name, make) for _ in range(size)]
         self.obs, self.action, self.spaces = self._envs[0].obs, self._envs[0].action, self._envs[0].spaces
 
@@ -142,7 +142,7 @@ def _continuous(name: str, space: spaces.Space) -> spaces.Box:
 
 
 @contextmanager
-def _silence() -> Iterator[None]:
+def silence() -> Iterator[None]:
     """Suppress what C code prints: PyBullet prints at its import and at every connection."""
     flush = partial(ctypes.CDLL(None).fflush, None)
     flush()

@@ -86,7 +86,7 @@ class Rollouts:
 
     def __init__(self, name: str, backend: Backend, size: int, limit: int, delay: int):
         self.obs, self.action, self.size, self.spaces = backend.obs, backend.action, size, backend.spaces
-        self._name, self._backend, self._limit, self._delay = name, backend, limit, delay
+        self._name, self._backend, self.limit, self._delay = name, backend, limit, delay
         self._closed = False
         self._observations = np.empty((limit + 1, size, self.obs), np.float32)
         self._actions = np.empty((limit, size, self.action), np.float32)
@@ -112,10 +112,10 @@ class Rollouts:
         count = len(seeds)
         obs, action, reward = self._observations[:, :count], self._actions[:, :count], self._rewards[:, :count]
         alive = np.arange(count)
-        length, terminal = np.full(count, self._limit), np.zeros(count, bool)
+        length, terminal = np.full(count, self.limit), np.zeros(count, bool)
         obs[0] = self._backend.reset(seeds)
         self._check("observation", obs[0], 0, alive, seeds)
-        for t in range(self._limit):
+        for t in range(self.limit):
             answer = act(t, obs[t])
             if np.shape(answer) != action[t].shape:
                 raise ValueError(f"a policy gave actions of shape {np.shape(answer)}, not {action[t].shape}")

@@ -22,6 +22,7 @@ SELF_COLLISION = pybullet.URDF_USE_SELF_COLLISION | pybullet.URDF_USE_SELF_COLLI
 GRAVITY = 9.8
 FRAME_SKIP = 4
 DT = 0.0165  # seconds that one action lasts, FRAME_SKIP physics steps
+PICTURE = (320, 240)  # pixels of a rendered picture, width and height
 TARGET = np.array([1000.0, 0.0])  # a kilometre ahead: walking there is walking along x
 
 
@@ -105,8 +106,10 @@ class ForwardWalker(gymnasium.Env[NDArray[np.float32], NDArray[np.float32]]):
     power: ClassVar[float]
     coefficients: ClassVar[tuple[float, ...]]  # one per driven joint; the torque is power x coefficient x action
     feet: ClassVar[tuple[str, ...]]
+    metadata = {"render_modes": ["rgb_array"], "render_fps": round(1 / DT)}  # noqa: RUF012
 
-    def __init__(self) -> None:
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
         motors, feet = len(self.coefficients), len(self.feet)
         self.action_space = Box(-1.0, 1.0, (motors,), np.float32)
         self.observation_space = Box(-5.0, 5.0, (8 + 2 * motors + feet,), np.float32)
@@ -152,6 +155,15 @@ class ForwardWalker(gymnasium.Env[NDArray[np.float32], NDArray[np.float32]]):
         )
         return obs, sum(reward), not alive or not bool(np.isfinite(obs).all()), False, reward._asdict()
 
+    def render(self) -> Any:
+        """A picture by PyBullet's software renderer; the camera stays beside the robot."""
+        (x, y), (width, height) = self._body().xy, PICTURE
+        view = pybullet.computeViewMatrixFromYawPitchRoll((x, y, 0.7), 3.5, 0.0, -15.0, 0.0, 2)
+        lens = pybullet.computeProjectionMatrixFOV(60.0, width / height, 0.1, 100.0)
+        options = {"renderer": pybullet.ER_TINY_RENDERER, "physicsClientId": self._client}
+        pixels = pybullet.getCameraImage(width, height, view, lens, **options)[2]
+        return np.reshape(pixels, (height, width, 4))[..., :3].astype(np.uint8)
+
     def close(self) -> None:
         if self._client >= 0:
             pybullet.disconnect(self._client)
@@ -195,6 +207,8 @@ class ForwardWalker(gymnasium.Env[NDArray[np.float32], NDArray[np.float32]]):
             forces=[0.0] * len(movable),
             physicsClientId=client,
         )
+        for link in (-1, *self._links) if self.render_mode else ():  # the models are white, as is the sky
+            pybullet.changeVisualShape(self._robot, link, rgbaColor=(0.8, 0.45, 0.15, 1.0), physicsClientId=client)
 
     def _apply(self, action: Array) -> None:
         pybullet.setJointMotorControlArray(

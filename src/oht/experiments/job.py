@@ -13,32 +13,34 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from oht import runs, settings
+from oht.callbacks import Callback
 from oht.errors import UserError
 from oht.experiments.suites import Job
-from oht.report.progress import Reporter
 from oht.runs import last_row
+from oht.types import End, Evaluation, Iteration, Start
 
 PATIENCE = 600.0  # seconds that the process of a killed sweep may take to save its last iteration
 
 
-def work(job: Job, path: Path, steps: int, reporter: Reporter | None = None) -> bool:
+def work(job: Job, path: Path, steps: int, callbacks: Sequence[Callback] = ()) -> bool:
     """Trains a run to `steps`, from its start or its last checkpoint; False: a signal stopped it before."""
     _wait_until_free(path)
     if finished(path, steps):
         return True
     try:
-        _train(job, path, steps, reporter or Reporter())
+        _train(job, path, steps, callbacks)
     except KeyboardInterrupt:  # the run is saved
         return finished(path, steps)
     return True
 
 
-def _train(job: Job, path: Path, steps: int, reporter: Reporter) -> None:
+def _train(job: Job, path: Path, steps: int, callbacks: Sequence[Callback]) -> None:
     from oht import api
 
     reached = saved_steps(path)
@@ -47,10 +49,10 @@ def _train(job: Job, path: Path, steps: int, reporter: Reporter) -> None:
             raise UserError(f"{path} has evaluations but no checkpoint to go on from; move it away to train it anew.")
         (path / f"{runs.FACTS}.part").unlink(missing_ok=True)  # left by a run that was killed at its very start
         begun = (path / runs.FACTS).exists()
-        where = {"out": path, "overwrite": begun, "progress": reporter}
+        where = {"out": path, "overwrite": begun, "callbacks": callbacks}
         run = api.train(job.task, **job.settings, seed=job.seed, steps=steps, **where)
     else:
-        run = api.resume(path, steps=max(steps, reached), progress=reporter)
+        run = api.resume(path, steps=max(steps, reached), callbacks=callbacks)
     run.close()
 
 
@@ -79,24 +81,23 @@ def _wait_until_free(path: Path) -> None:
             time.sleep(0.2)
 
 
-class Log(Reporter):
+class Log(Callback):
     """Prints a line for each event."""
 
-    def begin(self, path: Any, setup: Any, t: Any) -> None:
-        run = setup.config.run
-        self._say(
-            f"{run.method} {run.algo} on {run.task}, seed {run.seed}, from {t.env_steps:,} to {run.steps:,} steps"
-        )
+    def on_start(self, start: Start) -> None:
+        c = start.config
+        what = f"{c['method']} {c['algo']} on {c['task']}, seed {c['seed']}"
+        self._say(f"{what}, from {start.env_steps:,} to {c['steps']:,} steps")
 
-    def iteration(self, t: Any, row: dict[str, float], outcome: Any) -> None:
-        for agent in outcome.health.replaced.nonzero()[0]:
-            self._say(f"agent {agent} had diverged or was saturated at {t.env_steps:,} steps and was replaced")
+    def on_iteration(self, iteration: Iteration) -> None:
+        for agent in iteration.replaced:
+            self._say(f"agent {agent} had diverged or was saturated at {iteration.env_steps:,} steps and was replaced")
 
-    def evaluation(self, t: Any, returns: list[float]) -> None:
-        self._say(f"evaluation at {t.env_steps:,} steps: {sum(returns) / len(returns):.1f}")
+    def on_evaluation(self, evaluation: Evaluation) -> None:
+        self._say(f"evaluation at {evaluation.env_steps:,} steps: {evaluation.mean:.1f}")
 
-    def end(self, run: Any, wall: float, interrupted: bool) -> None:
-        self._say(f"{'stopped' if interrupted else 'done'} at {run.progress.env_steps:,} steps, {wall / 60:.1f} min")
+    def on_end(self, end: End) -> None:
+        self._say(f"{end.state} at {end.env_steps:,} steps, {end.wall_time / 60:.1f} min")
 
     def _say(self, line: str) -> None:
         print(time.strftime("%Y-%m-%d %H:%M:%S"), line, flush=True)
@@ -217,7 +218,7 @@ def main() -> int:
         os.sched_setaffinity(0, order["cores"])  # before JAX counts them
     sys.argv = order["command"]  # for run.json
     try:
-        return 0 if work(Job(**order["job"]), Path(order["path"]), order["steps"], Log()) else 130
+        return 0 if work(Job(**order["job"]), Path(order["path"]), order["steps"], [Log()]) else 130
     except UserError as error:
         print("oht:", " ".join(str(error).split()), flush=True)
         return 2

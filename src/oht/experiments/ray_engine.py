@@ -172,7 +172,7 @@ def _worked(order: Order, path: Path, log: Path) -> Answer:
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("a") as file, contextlib.redirect_stdout(file), contextlib.redirect_stderr(file):
         try:
-            return Answer(stopped=not work(order.job, path, order.steps, Log()))
+            return Answer(stopped=not work(order.job, path, order.steps, [Log()]))
         except UserError as error:
             sentence = " ".join(str(error).split())
             print("oht:", sentence)

@@ -29,6 +29,7 @@ ELSEWHERE = {  # settings of `oht train` that a suite gives in another way
     "out": "the sweep chooses the folders",
     "overwrite": "the sweep never repeats a finished run",
     "progress": "the sweep shows it",
+    "callbacks": "they are for oht.train",
 }
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 NAMING = "must begin with a letter or digit and may contain only letters, digits, '_', '.', '+' and '-'"
@@ -197,7 +198,7 @@ def load(source: str | Path, *, runnable: bool = False) -> Suite:
     except UnicodeDecodeError:
         raise UserError(f"the suite {path} cannot be read: it is not UTF-8 text.") from None
     try:
-        suite = _suite(path.stem, _parsed(text))
+        suite = from_values(path.stem, _parsed(text))
         if runnable:
             check(suite)
         return suite
@@ -268,7 +269,8 @@ def _known(kind: str, given: Iterable[str] | None, known: Sequence[str], *place:
     return set(chosen)
 
 
-def _suite(name: str, values: Settings) -> Suite:
+def from_values(name: str, values: Settings) -> Suite:
+    """A suite from what its file would hold; `name` counts unless the values have one."""
     _known("key", values, KEYS)
     for key in ("name", "title", "layout"):
         _require(isinstance(values.get(key, ""), str), f"{key} must be a text.", key)

@@ -1,9 +1,5 @@
 """What a person sees while a run trains."""
 
-import sys
-import time
-from typing import Any
-
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
@@ -11,32 +7,9 @@ from rich.table import Table
 from rich.text import Text
 
 from oht import spaces
-
-STOPPING = "saving and stopping after this iteration; a second Ctrl-C stops at once"
-
-
-class Reporter:
-    """Called for everything that happens in a run. This one shows only that an interrupted run is about to stop."""
-
-    def __enter__(self) -> "Reporter":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def begin(self, path: Any, setup: Any, t: Any) -> None: ...
-    def steps(self, t: Any, phase: str) -> None: ...
-    def learning(self, done: int, of: int) -> None: ...
-    def iteration(self, t: Any, row: dict[str, float], outcome: Any) -> None: ...
-    def evaluation(self, t: Any, returns: list[float]) -> None: ...
-    def end(self, run: Any, wall: float, interrupted: bool) -> None: ...
-
-    def stopping(self) -> None:
-        """Called from another thread when the first signal arrives."""
-        print(f"oht: {STOPPING}.", file=sys.stderr, flush=True)
-
-
-Silent = Reporter
+from oht.callbacks import Callback
+from oht.runs import rows
+from oht.types import End, Evaluation, Iteration, Phase, Start
 
 
 class _Speed(ProgressColumn):
@@ -44,7 +17,7 @@ class _Speed(ProgressColumn):
         return Text(f"{task.speed:,.0f} steps/s" if task.speed else "- steps/s", style="cyan")
 
 
-class Terminal(Reporter):
+class Terminal(Callback):
     """A progress bar with speed, time left and the last returns; a line per evaluation; a table at the end."""
 
     def __init__(self, console: Console | None = None):
@@ -59,74 +32,61 @@ class Terminal(Reporter):
             console=self.console,
             speed_estimate_period=120,
         )
-        self._saturated: set[int] = set()
         self._news = {"phase": "", "return": "", "evaluation": ""}
 
-    def __enter__(self) -> "Terminal":
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def begin(self, path: Any, setup: Any, t: Any) -> None:
-        run = setup.config.run
-        where = f"on [bold]{escape(run.task)}[/], seed {run.seed}, in {escape(str(path))}"
-        self.console.print(f"{run.method} {run.algo} {where}", soft_wrap=True)
-        for line in spaces.descriptions(setup.config.tune, setup.config.hyper):
+    def on_start(self, start: Start) -> None:
+        config, self._path = start.config, start.path
+        where = f"on [bold]{escape(config['task'])}[/], seed {config['seed']}, in {escape(str(start.path))}"
+        self.console.print(f"{config['method']} {config['algo']} {where}", soft_wrap=True)
+        tune = {name: spaces.dimension(name, space) for name, space in config.get("tune", {}).items()}
+        for line in spaces.descriptions(tune, config):
             self.console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
-        self._task = self._bar.add_task("train", total=run.steps, completed=t.env_steps, news="")
-        self._started = time.monotonic()
+        self._task = self._bar.add_task("train", total=config["steps"], completed=start.env_steps, news="")
+        self._bar.start()
 
     def _show(self, **news: str) -> None:
         self._news |= news
         self._bar.update(self._task, news="  ".join(filter(None, self._news.values())))
 
-    def steps(self, t: Any, phase: str) -> None:
-        self._bar.update(self._task, completed=t.env_steps)
-        self._show(phase=phase)
+    def on_phase(self, phase: Phase) -> None:
+        if phase.name == "learning":
+            self._show(phase=f"learning {phase.done:,}/{phase.of:,}" if phase.of > 4000 else "")
+        else:
+            self._bar.update(self._task, completed=phase.done)
+            self._show(phase=phase.name)
 
-    def learning(self, done: int, of: int) -> None:
-        self._show(phase=f"learning {done:,}/{of:,}" if of > 4000 else "")
+    def on_iteration(self, iteration: Iteration) -> None:
+        at = f"at {iteration.env_steps:,} steps"
+        for agent in iteration.replaced:
+            self.console.print(f"agent {agent} diverged or saturated {at} and was replaced")
+        for agent in iteration.saturated:
+            self.console.print(f"agent {agent} is saturated {at}: its actions are all at their bounds")
+        self._bar.update(self._task, completed=iteration.env_steps)
+        self._show(**{"phase": "", "return": f"return {iteration.metrics['return_mean']:.1f}"})
 
-    def iteration(self, t: Any, row: dict[str, float], outcome: Any) -> None:
-        for agent in outcome.health.replaced.nonzero()[0]:
-            self.console.print(f"agent {agent} diverged or saturated at {t.env_steps:,} steps and was replaced")
-        saturated = set((outcome.health.saturated & ~outcome.health.replaced).nonzero()[0].tolist())
-        for agent in sorted(saturated - self._saturated):
-            self.console.print(
-                f"agent {agent} is saturated at {t.env_steps:,} steps: its actions are all at their bounds"
-            )
-        self._saturated = saturated
-        self._bar.update(self._task, completed=t.env_steps)
-        self._show(**{"phase": "", "return": f"return {row['return_mean']:.1f}"})
-
-    def evaluation(self, t: Any, returns: list[float]) -> None:
-        mean = sum(returns) / len(returns)
-        spread = (sum((r - mean) ** 2 for r in returns) / len(returns)) ** 0.5
-        self.console.print(f"evaluation at {t.env_steps:>10,} steps: {mean:8.1f} +- {spread:.1f}")
+    def on_evaluation(self, evaluation: Evaluation) -> None:
+        mean, std = evaluation.mean, evaluation.std
+        self.console.print(f"evaluation at {evaluation.env_steps:>10,} steps: {mean:8.1f} +- {std:.1f}")
         self._show(evaluation=f"evaluation {mean:.1f}")
 
-    def stopping(self) -> None:
-        self.console.print(STOPPING)
-
-    def end(self, run: Any, wall: float, interrupted: bool) -> None:
+    def on_end(self, end: End) -> None:
         """The evaluations are those of the whole run, also after a resume."""
         self._bar.stop()
-        table = Table(
-            title="stopped early" if interrupted else "done", title_justify="left", show_header=False, box=None
-        )
+        if end.state == "failed":
+            return
+        title = "done" if end.state == "done" else f"stopped early: {end.reason}"
+        table = Table(title=escape(title), title_justify="left", show_header=False, box=None)
         table.add_column()
         table.add_column(justify="right")
-        table.add_row("env steps", f"{run.progress.env_steps:,}")
-        table.add_row("gradient steps", f"{run.progress.updates:,}")
-        table.add_row("wall time", f"{wall / 60:.1f} min")
-        if evals := run.evals:
+        table.add_row("env steps", f"{end.env_steps:,}")
+        table.add_row("gradient steps", f"{end.updates:,}")
+        table.add_row("wall time", f"{end.wall_time / 60:.1f} min")
+        if evals := rows(self._path / "evals.csv"):
             best = max(evals, key=lambda row: row["return_mean"])
             for name, row in (("first", evals[0]), ("last", evals[-1]), ("best", best)):
                 note = f"at {row['env_steps']:,.0f} steps" + (", saved in best/" if name == "best" else "")
                 table.add_row(f"{name} evaluation", f"{row['return_mean']:.1f}", note)
         self.console.print(table)
-        self.console.print(f"run folder: {run.path}", markup=False, soft_wrap=True)
-        if interrupted:
-            self.console.print(f"continue with: oht train --resume {run.path}", markup=False, soft_wrap=True)
+        self.console.print(f"run folder: {self._path}", markup=False, soft_wrap=True)
+        if end.state == "stopped":
+            self.console.print(f"continue with: oht train --resume {self._path}", markup=False, soft_wrap=True)

@@ -4,7 +4,7 @@ config.toml   every setting, resolved: `oht train --config` runs it again
 run.json      the command, package versions, the format of this folder
 metrics.csv   one row per iteration              evals.csv      one row per evaluation
 schedule.csv  the tuner's row of each iteration  events.jsonl   what happened when
-tensorboard/  the same numbers for TensorBoard
+tensorboard/  the same numbers for TensorBoard     wandb/         and for W&B, if it tracks the run
 checkpoint/   the newest two states              best/          the agent with the best evaluation
 """
 

@@ -1,10 +1,10 @@
-"""Writes the files of a run folder while the run trains: tables, events, TensorBoard, checkpoints, the best agent."""
+"""Writes the files of a run folder while the run trains: tables, events, checkpoints, the best agent."""
 
 import contextlib
 import math
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -12,10 +12,10 @@ from oht import training
 from oht.csvtables import Table
 from oht.errors import UserError
 from oht.runs import checkpoints
-from oht.runs.board import Board
 from oht.runs.eventlog import EventLog
 from oht.runs.folder import EVENTS, FACTS, TABLES
 from oht.training import Progress, Setup
+from oht.types import End, Evaluation, Iteration
 
 
 class Recorder:
@@ -26,7 +26,6 @@ class Recorder:
         sizes = counters.get("sizes", {})
         self.tables = {name: Table(path / name, sizes.get(name)) for name in TABLES}
         self.events = EventLog(path / EVENTS, sizes.get(EVENTS))
-        self.board = Board(path, setup.config.run.tensorboard)
         self.evaluated: int = counters.get("evaluated", 0)  # env steps at the last evaluation
         self.best: dict[str, Any] | None = counters.get("best")  # env_steps and return_mean of the best evaluation
         self.saturated: list[int] = counters.get("saturated", [])  # agents, at the last iteration
@@ -34,6 +33,7 @@ class Recorder:
         self._without_updates = dict.fromkeys(_metric_names(setup, t), math.nan)
         self._before, self._since = counters.get("wall", 0.0), time.monotonic()
         self.saved = time.monotonic()
+        self._latest, self._latest_wall = t, self._before  # at the last iteration, or the start
 
     def wall(self) -> float:
         """Seconds of training so far, those before a resume included."""
@@ -43,45 +43,53 @@ class Recorder:
         head = {"event": kind, "env_steps": t.env_steps, "iteration": t.iteration, "wall_time": round(self.wall(), 3)}
         self.events.append({**head, **more})
 
-    def iteration(self, t: Progress, outcome: training.Iteration) -> dict[str, float]:
-        """Write one row of metrics.csv, which is returned, and one of schedule.csv."""
+    def iteration(self, t: Progress, results: training.Results) -> Iteration:
+        """Write a row of metrics.csv and one of schedule.csv."""
         self._check_folder()
-        finite = outcome.returns[np.isfinite(outcome.returns)]
+        finite = results.returns[np.isfinite(results.returns)]
         finite = finite if finite.size else np.array([math.nan])  # every agent that played had diverged
         returns = {"return_mean": finite.mean(), "return_min": finite.min(), "return_max": finite.max()}
-        head = {"iteration": t.iteration, "env_steps": t.env_steps, "updates": t.updates}
-        row = {**head, **{k: float(v) for k, v in returns.items()}, **self._without_updates, **outcome.metrics}
-        self.tables["metrics.csv"].append({**row, "wall_time": round(self.wall(), 3)})
-        self.board.add("train", row, t.env_steps, skip=("iteration", "env_steps"))
-        self.tables["schedule.csv"].append({"iteration": t.iteration, "env_steps": t.env_steps, **outcome.schedule})
-        self.board.add("schedule", outcome.schedule, t.env_steps)
-        for agent in np.flatnonzero(outcome.health.replaced):
-            self.event("replacement", t, agent=int(agent))
-        saturated = np.flatnonzero(outcome.health.saturated & ~outcome.health.replaced).tolist()
-        for agent in saturated:
-            if agent not in self.saturated:
-                self.event("saturation", t, agent=agent)
+        metrics = {**{k: float(v) for k, v in returns.items()}, **self._without_updates, **results.metrics}
+        head, wall = {"iteration": t.iteration, "env_steps": t.env_steps}, self.wall()
+        self.tables["metrics.csv"].append({**head, "updates": t.updates, **metrics, "wall_time": round(wall, 3)})
+        self.tables["schedule.csv"].append({**head, **results.schedule})
+        replaced = np.flatnonzero(results.health.replaced).tolist()
+        for agent in replaced:
+            self.event("replacement", t, agent=agent)
+        saturated = np.flatnonzero(results.health.saturated & ~results.health.replaced).tolist()
+        newly = [agent for agent in saturated if agent not in self.saturated]
+        for agent in newly:
+            self.event("saturation", t, agent=agent)
         self.saturated = saturated
-        return row
+        speed = (t.env_steps - self._latest.env_steps) / max(wall - self._latest_wall, 1e-9)
+        self._latest, self._latest_wall = t, wall
+        rest = (results.returns, metrics, results.schedule, replaced, newly)
+        return Iteration(t.iteration, t.env_steps, t.updates, wall, speed, *rest)
 
-    def evaluation(self, t: Progress, returns: list[float], champion: Any) -> None:
+    def evaluation(self, t: Progress, returns: list[float], champion: Any) -> Evaluation:
         """Write one row of evals.csv; if its mean return is the best so far, also save the champion's state."""
         self._check_folder()
         self.evaluated = t.env_steps
-        row = {"env_steps": t.env_steps, "return_mean": float(np.mean(returns)), "return_std": float(np.std(returns))}
+        result = {"return_mean": float(np.mean(returns)), "return_std": float(np.std(returns))}
         single = {f"return_{i}": value for i, value in enumerate(returns, 1)}
-        self.tables["evals.csv"].append({**row, **single, "wall_time": round(self.wall(), 3)})
-        self.board.add("eval", row, t.env_steps, skip=("env_steps",))
-        result = {"return_mean": row["return_mean"], "return_std": row["return_std"]}
+        wall = self.wall()
+        self.tables["evals.csv"].append({"env_steps": t.env_steps, **result, **single, "wall_time": round(wall, 3)})
         self.event("evaluation", t, **result)
-        if self.best is None or row["return_mean"] > self.best["return_mean"]:
-            self.best = {"env_steps": t.env_steps, "return_mean": row["return_mean"]}
+        record = self.best is None or result["return_mean"] > self.best["return_mean"]
+        if record:
+            self.best = {"env_steps": t.env_steps, "return_mean": result["return_mean"]}
             checkpoints.save_best(self.path / "best", t.env_steps, champion, {"iteration": t.iteration, **result})
             self.event("record", t, **result)
+        return Evaluation(t.iteration, t.env_steps, wall, returns, result["return_mean"], result["return_std"], record)
+
+    def end(self, state: Literal["done", "stopped", "failed"], reason: str) -> End:
+        """The end of the run, as far as it is written."""
+        return End(state, reason, self._latest.env_steps, self._latest.updates, self.wall())
 
     def checkpoint(self, t: Progress) -> None:
         """Save the state, unless this state is saved already."""
         self._check_folder()
+        self._latest = t
         folder = self.path / "checkpoint"
         if not checkpoints.exists(folder, t.env_steps):
             self.event("checkpoint", t)
@@ -102,7 +110,7 @@ class Recorder:
 
     def __exit__(self, *_: object) -> None:
         with contextlib.ExitStack() as stack:  # closes every file, even if one fails
-            for file in (*self.tables.values(), self.events, self.board):
+            for file in (*self.tables.values(), self.events):
                 stack.callback(file.close)
 
 

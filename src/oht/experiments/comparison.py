@@ -1,0 +1,91 @@
+"""One picture of all runs below some folders: a panel for each task, the seeds of a method as mean with a band."""
+
+import json
+import tomllib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib import rc_context
+
+from oht import runs
+from oht.errors import UserError
+from oht.experiments import figures, scores
+from oht.experiments.scores import Curve, Results
+from oht.experiments.suites import Pair, Row, Suite
+
+# Runs that differ only in these are seeds of one method.
+APART = {"task", "seed", "steps", "eval_every", "eval_episodes", "checkpoint_every"}
+APART |= {"workers", "pool", "tensorboard", "track"}
+
+
+def compare(folders: Sequence[Path], out: Path) -> list[str]:
+    """Draw the evaluations of all runs in and below the folders to a PNG, PDF or SVG file; return notes on others."""
+    found = [run for folder in folders for run in _below(folder)]
+    curves = {run: scores.read(run) for run in dict.fromkeys(found)}
+    missing = [str(run) for run, curve in curves.items() if curve is None]
+    evaluated = {run: curve for run, curve in curves.items() if curve is not None}
+    if not evaluated:
+        raise UserError(f"no run in {', '.join(map(str, folders))} has been evaluated yet.")
+    figure = figures.draw(*_grouped(evaluated))
+    try:
+        with rc_context({"pdf.fonttype": 42}):
+            figure.savefig(out, dpi=figures.DPI)
+    except (OSError, ValueError) as error:
+        raise UserError(f"the plot cannot be written to {out}: {error}.") from None
+    return [f"left out, because they have no evaluation yet: {', '.join(missing)}."] if missing else []
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """The run folders in and below a folder."""
+    places = sorted(path.parent for path in folder.rglob(runs.FACTS))
+    if not places:
+        raise UserError(f"{folder} is not a run folder, and there is none below it.")
+    yield from places
+
+
+def _grouped(curves: dict[Path, Curve]) -> tuple[Suite, Results]:
+    """The runs as if a sweep had trained them: by task and label, numbered as seeds."""
+    configs = {run: _config(run) for run in curves}
+    groups: dict[Pair, dict[int, Curve]] = {}
+    for task in dict.fromkeys(config["task"] for config in configs.values()):
+        own = {run: config for run, config in configs.items() if config["task"] == task}
+        for run, label in zip(own, labels(list(own.values())), strict=True):
+            seeds = groups.setdefault((task, label), {})
+            seeds[len(seeds)] = curves[run]
+    steps = max(curve.end for curve in curves.values())
+    tasks = tuple(dict.fromkeys(task for task, _ in groups))
+    methods = {label: {} for _, label in groups}
+    most = max(map(len, groups.values()))
+    suite = Suite("comparison", "comparison", "curves", steps, most, (Row(tasks, methods),))
+    return suite, Results(groups, steps, list(groups))
+
+
+def _config(run: Path) -> dict[str, Any]:
+    """The settings of a run, those of `tune` under names of their own."""
+    runs.check(run)
+    try:
+        values = tomllib.loads((run / "config.toml").read_text("utf-8"))
+        tune = values.pop("tune", {})
+        return {**values, **{f"tune {name}": space for name, space in tune.items()}, "task": str(values["task"])}
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"{run / 'config.toml'} cannot be read: {error}.") from None
+
+
+def labels(configs: Sequence[dict[str, Any]]) -> list[str]:
+    """The name of each run: its method, and as few settings as tell apart runs with different ones."""
+    names = [str(config.get("method", "?")) for config in configs]
+    whole = [json.dumps({k: v for k, v in config.items() if k not in APART}, sort_keys=True) for config in configs]
+    keys = sorted({key for config in configs for key in config} - APART)
+    for key in sorted(keys, key=lambda key: (key != "algo", not key.startswith("tune "), key)):
+        for name in set(names):
+            members = [i for i, other in enumerate(names) if other == name]
+            values = {i: _short(configs[i].get(key)) for i in members}
+            if len({whole[i] for i in members}) > 1 and len(set(values.values())) > 1:
+                for i in members:
+                    names[i] += f", {key} {values[i]}"
+    return names
+
+
+def _short(value: Any) -> str:
+    return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
