@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 BASE := $(VENV)/.base
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help setup train test peers-test lint format nightly bench clean
+.PHONY: help setup train test peers-test docs lint format nightly bench clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -45,6 +45,9 @@ test: lint  ## style, types and all tests but the slow ones
 
 nightly: lint  ## all tests
 	$(BIN)/pytest -n 2
+
+docs: $(READY)  ## the docs site, in build/site; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 PEERS := .venv-peers
 $(PEERS)/.ready: benchmarks/peers.txt

@@ -3,13 +3,18 @@
 import ast
 import csv
 import inspect
+import os
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import nbclient
+import nbformat
 import pytest
 
 import oht
@@ -22,6 +27,7 @@ from oht.types import Spec
 from test_layers import IMPORTS
 
 ROOT = Path(__file__).parent.parent
+TUTORIAL = ROOT / "docs" / "tutorial.md"  # its first block is the module dock
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 by_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
@@ -64,6 +70,19 @@ def test_links_lead_somewhere(page):
         assert not anchor or anchor in anchors(linked), target
 
 
+def test_the_site_builds_without_a_warning(tmp_path):
+    """Every page is in the menu, every link and anchor of every page leads somewhere, formulas are converted."""
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", str(ROOT / "mkdocs.yml")]
+    environ = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run([*build, "--site-dir", str(tmp_path)], env=environ, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "methods" / "oht" / "index.html").read_text()
+    assert "<math" in page
+    assert "arithmatex" not in page
+    reference = (tmp_path / "api" / "index.html").read_text()
+    assert all(f'id="oht.{name}"' in reference for name in oht.__all__)
+
+
 # Commands
 
 
@@ -81,7 +100,7 @@ def commands(page: Path) -> Iterator[list[str]]:
 
 
 @by_page
-def test_commands_are_understood(page, monkeypatch):
+def test_commands_are_understood(page, monkeypatch, tmp_path):
     """Up to where they would do something: settings belong to their algorithm and method, tasks exist."""
 
     def train(*, out: Any, overwrite: bool, progress: bool, **values: Any) -> None:
@@ -95,6 +114,8 @@ def test_commands_are_understood(page, monkeypatch):
     monkeypatch.setattr(api, "resume", understood)
     monkeypatch.setattr(sweep, "sweep", understood)
     monkeypatch.setattr(config, "read_file", lambda path: {"task": "Pendulum-v1"})
+    (tmp_path / "dock.py").write_text(next(blocks(TUTORIAL, "python")))
+    monkeypatch.syspath_prepend(tmp_path)
     for name, (describe, run, line) in cli.COMMANDS.items():
         monkeypatch.setitem(cli.COMMANDS, name, (describe, run if name == "train" else understood, line))
     for words in commands(page):
@@ -133,6 +154,36 @@ def test_python_compiles_and_uses_what_there_is(page):
                 assert node.attr in oht.__all__
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "oht.train" and not deliberate_mistake:
                 assert {keyword.arg for keyword in node.keywords} <= known_settings()
+
+
+def test_the_tutorial_runs_top_to_bottom(tmp_path, monkeypatch, capsys):
+    environment, *rest = blocks(TUTORIAL, "python")
+    (tmp_path / "dock.py").write_text(environment)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    names: dict[str, Any] = {}
+    for block in (environment, *rest):
+        exec(shortened(block), names)
+    assert "env steps:" in capsys.readouterr().out
+    assert names["force"].shape == (1,)
+
+
+def shortened(code: str) -> str:
+    """The training of the tutorial in a second."""
+    return code.replace("steps=8_000", "steps=300").replace("eval_every=1_000", "eval_every=150").replace("500", "60")
+
+
+def test_the_notebook_is_the_tutorial_and_runs_top_to_bottom(tmp_path):
+    notebook = nbformat.read(ROOT / "examples" / "tutorial.ipynb", as_version=4)
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert not any(cell.outputs for cell in cells)  # nothing stale is stored
+    tutorial = "\n".join(blocks(TUTORIAL, "python"))
+    assert cells[0].source in tutorial
+    for cell in cells:
+        cell.source = shortened(cell.source)
+    nbclient.NotebookClient(notebook, timeout=250, resources={"metadata": {"path": tmp_path}}).execute()
+    assert cells[-1].outputs[-1]["data"]["text/plain"].startswith("array([")
+    assert any("image/png" in output.get("data", {}) for cell in cells for output in cell.outputs)
 
 
 @pytest.mark.parametrize("plug_in", [oht.Algorithm, oht.Batch, oht.Method, oht.Proposal, oht.Tuner])

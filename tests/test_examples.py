@@ -34,8 +34,9 @@ def run(name: str, out: Path, **settings: Any) -> oht.Run:
 
 def test_every_example_is_tested():
     tested = {"own_algorithm.py", "own_environment.py", "own_tuner.py", "paper_oht_lr.toml", "serve_onnx.py"}
-    with_peers = {"tune_sb3.py"}  # in tests_peers/; its loop, with agents in NumPy, in test_asktell.py
-    assert {path.name for path in EXAMPLES.glob("*.*")} == tested | with_peers
+    elsewhere = {"tune_sb3.py"}  # in tests_peers/; its loop, with agents in NumPy, in test_asktell.py
+    elsewhere |= {"tutorial.ipynb"}  # in test_docs.py
+    assert {path.name for path in EXAMPLES.glob("*.*")} == tested | elsewhere
 
 
 def test_own_algorithm_is_tuned_by_its_own_hyper_parameter(tmp_path):
