@@ -10,7 +10,7 @@ import jax
 import pytest
 
 from oht.config import Config
-from oht.population import Actors, Learner
+from oht.population import Learner
 from oht.types import Algorithm, Spec
 
 
@@ -27,7 +27,7 @@ def _compiled_once(tmp_path_factory):
 
 @pytest.fixture(scope="session", autouse=True)
 def _shared_programs():
-    """Equal settings give the same algorithm, and learners and actors of the same algorithm are equal to JAX."""
+    """Equal settings give the same algorithm, and learners of the same algorithm are equal to JAX."""
     build, known = Config.algorithm, {}
 
     def algorithm(self: Config, spec: Spec) -> Algorithm:
@@ -37,14 +37,13 @@ def _shared_programs():
             known[key] = build(self, spec)
         return known[key]
 
-    def identity(self: Learner | Actors) -> tuple:
-        return type(self), self.algorithm.act, self.algorithm.update, getattr(self, "batch_size", None)
+    def identity(self: Learner) -> tuple:
+        return type(self), self.algorithm.act, self.algorithm.update, self.batch_size
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Config, "algorithm", algorithm)
-        for kind in (Learner, Actors):
-            patch.setattr(kind, "__hash__", lambda self: hash(identity(self)))
-            patch.setattr(kind, "__eq__", lambda self, other: identity(self) == identity(other))
+        patch.setattr(Learner, "__hash__", lambda self: hash(identity(self)))
+        patch.setattr(Learner, "__eq__", lambda self, other: identity(self) == identity(other))
         yield
 
 

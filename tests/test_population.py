@@ -1,5 +1,7 @@
 """Many agents learn as each would alone, in one compiled call."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -122,6 +124,28 @@ def test_own_replays_give_each_agent_its_own_data(replay):
     assert any((a[1] != b[1]).any() for a, b in zip(jax.tree.leaves(poor), jax.tree.leaves(some), strict=True))
     alone, _ = learn(learner, agents, rich, hyper_of(algorithm, 2), 0, 4)
     assert alone.critic_moments.count.tolist() == [0, 4]
+
+
+def test_acting_reads_only_what_act_reads_and_gives_the_same_actions():
+    """Also for an algorithm of a user that looks at its critic, and with a hyper-parameter as its answer."""
+    td3 = make("td3", SPEC, hidden=(8, 8))
+
+    def curious(key, state, obs, hyper, explore):
+        return td3.act(key, state, obs, hyper, explore) + jax.tree.leaves(state.critic)[0].sum()
+
+    expected = {td3.act: {"actor", "exploration_noise"}, curious: {"actor", "critic", "exploration_noise"}}
+    agents, hyper = population.create(jax.random.key(0), td3, 3), hyper_of(td3, 3)
+    obs = np.random.default_rng(0).normal(size=(3, 3)).astype(np.float32)
+    for act, names in expected.items():
+        paths, structure = jax.tree_util.tree_flatten_with_path((agents, hyper))
+        arguments = population.Arguments(structure, tuple((leaf.shape[1:], leaf.dtype) for _, leaf in paths))
+        read, _ = population._program(act, arguments, 3, True)
+        assert {getattr(paths[i][0][1], "name", None) or paths[i][0][1].key for i in read} == names
+        policies = Actors(td3._replace(act=act)).policies(jax.random.key(5), agents, hyper, explore=True)
+        for t in (4, population.KEYS + 1):
+            keys = jax.random.split(jax.random.fold_in(jax.random.key(5), t), 3)
+            direct = jax.vmap(partial(act, explore=True))(keys, agents, obs, hyper)
+            np.testing.assert_allclose(policies(t, obs), direct, atol=1e-6)
 
 
 def test_policies_act_by_row_and_repeat():

@@ -1,8 +1,8 @@
 """Many agents as one: the only module that knows the population axis and devices."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,7 @@ import numpy as np
 from oht import replay as ring
 from oht.types import NEW, Act, Agents, Algorithm, Array, Episode, Hyper, Key, Metrics, Outcome, Proposal
 
+KEYS = 128  # time steps whose keys are made at once
 CHUNK = 2000  # gradient steps of all agents between two reports of progress
 Report = Callable[[int, int], None]  # (gradient steps done, gradient steps in all)
 
@@ -162,18 +163,69 @@ def _power_of_two(number: int) -> int:
     return 1 << (number - 1).bit_length()
 
 
+@partial(jax.jit, static_argnums=2)
+def _keys(key: Key, first: Array, number: int) -> Array:
+    """(KEYS, number) keys as plain numbers: of each agent at each time step from the first."""
+    at = jax.vmap(lambda t: jax.random.split(jax.random.fold_in(key, t), number))
+    return jax.random.key_data(at(first + jnp.arange(KEYS)))
+
+
+class Arguments(NamedTuple):
+    """The structure of one agent and its hyper-parameters, and the shapes of their leaves."""
+
+    structure: Any
+    leaves: tuple[tuple[tuple[int, ...], Any], ...]
+
+    def filled(self, known: Mapping[int, Any]) -> tuple[Any, dict[str, Any]]:
+        """With these leaves, and zeros for those that nobody reads."""
+        every = [known[i] if i in known else jnp.zeros(*leaf) for i, leaf in enumerate(self.leaves)]
+        return jax.tree.unflatten(self.structure, every)
+
+
+@lru_cache(maxsize=64)
+def _program(act: Any, arguments: Arguments, obs: int, explore: bool) -> tuple[tuple[int, ...], Callable[..., Array]]:
+    """Which leaves `act` reads, and (keys (M,), those leaves (M, ...), observations (M, obs)) -> actions, compiled."""
+
+    def one(key: Array, given: Mapping[int, Array], obs: Array) -> Array:
+        agent, hyper = arguments.filled(given)
+        return act(jax.random.wrap_key_data(key), agent, obs, hyper, explore)
+
+    every = {i: jax.ShapeDtypeStruct(*leaf) for i, leaf in enumerate(arguments.leaves)}
+    key = jax.random.key_data(jax.random.key(0))
+    program = jax.make_jaxpr(lambda given: one(key, given, jnp.zeros(obs)))(every).jaxpr
+    used = {*map(id, program.outvars), *(id(variable) for equation in program.eqns for variable in equation.invars)}
+    read = tuple(i for i, variable in enumerate(program.invars) if id(variable) in used)
+    together = jax.vmap(lambda key, given, obs: one(key, dict(zip(read, given, strict=True)), obs))
+    return read, jax.jit(together)
+
+
 class Actors:
-    """The policies of some agents; compiled once for each number of agents."""
+    """The policies of some agents; compiled once for each number of agents.
+
+    A call takes longer the more arrays it is given, so it gets only those that `act` reads, and the keys of many steps
+    are made at once. It runs on the CPU, where the envs are, even if agents learn on another device.
+    """
 
     def __init__(self, algorithm: Algorithm):
         self.algorithm = algorithm
 
     def policies(self, key: Key, agents: Agents, hyper: Hyper, explore: bool) -> Act:
         """(t, observations (M, obs)) -> actions (M, action): row j by agent j, at time t with its own noise."""
-        return lambda t, obs: np.asarray(self._act(key, agents, hyper, np.int32(t), obs, explore))
+        number, host = number_of(agents), jax.devices("cpu")[0]
+        leaves, structure = jax.tree.flatten((agents, dict(hyper)))
+        arguments = Arguments(structure, tuple((leaf.shape[1:], leaf.dtype) for leaf in leaves))
+        prepared: tuple[list[Array], Callable[..., Array]] | None = None
+        block, keys = -1, np.empty(0)
 
-    @partial(jax.jit, static_argnums=(0, 6))
-    def _act(self, key: Key, agents: Agents, hyper: Hyper, t: Array, obs: Array, explore: bool) -> Array:
-        keys = jax.random.split(jax.random.fold_in(key, t), obs.shape[0])
-        act = self.algorithm.act
-        return jax.vmap(lambda k, agent, x, eta: act(k, agent, x, eta, explore))(keys, agents, obs, hyper)
+        def act(t: int, obs: np.ndarray) -> np.ndarray:
+            nonlocal prepared, block, keys
+            if prepared is None:
+                read, program = _program(self.algorithm.act, arguments, obs.shape[1], explore)
+                prepared = jax.device_put([leaves[i] for i in read], host), program
+            if t // KEYS != block:
+                block = t // KEYS
+                keys = np.asarray(_keys(key, np.int32(block * KEYS), number))
+            given, program = prepared
+            return np.asarray(program(keys[t % KEYS], given, obs))
+
+        return act
