@@ -81,7 +81,7 @@ def test_a_full_disk_is_reported_and_the_last_checkpoint_stays(tmp_path):
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (60_000, 60_000))
     _, err = process.communicate(timeout=120)
     assert process.returncode == 2
-    assert err.startswith(f"oht: {tmp_path / 'run'} cannot be written (File too large)")
+    assert err.startswith(f"oht: {tmp_path / 'run' / 'tensorboard'} cannot be written: File too large")
     assert err.count("\n") == 1
     before = newest(tmp_path / "run")
     assert before > 0

@@ -7,7 +7,7 @@ from typing import Any
 
 from oht.callbacks import Callback, scalars
 from oht.errors import UserError
-from oht.runs import write_aside
+from oht.runs import refused, write_aside
 from oht.types import End, Evaluation, Iteration, Start
 
 
@@ -19,26 +19,30 @@ class TensorBoard(Callback):
     def on_start(self, start: Start) -> None:
         from tensorboardX.event_file_writer import EventsWriter
 
-        (start.path / "tensorboard").mkdir(exist_ok=True)
-        self._writer = EventsWriter(str(start.path / "tensorboard" / "events"))
+        self._path = start.path / "tensorboard"
+        with refused(self._path):
+            self._path.mkdir(exist_ok=True)
+            self._writer = EventsWriter(str(self._path / "events"))
         self._flushed = time.monotonic()
 
     def on_iteration(self, event: Iteration | Evaluation, /) -> None:
         from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
         from tensorboardX.summary import scalar
 
-        for name, value in scalars(event).items():
-            summary = scalar(name, value)
-            self._writer.write_event(Event(wall_time=time.time(), step=event.env_steps, summary=summary))
-        if time.monotonic() - self._flushed > self.FLUSH_SECONDS:
-            self._writer.flush()
-            self._flushed = time.monotonic()
+        with refused(self._path):
+            for name, value in scalars(event).items():
+                summary = scalar(name, value)
+                self._writer.write_event(Event(wall_time=time.time(), step=event.env_steps, summary=summary))
+            if time.monotonic() - self._flushed > self.FLUSH_SECONDS:
+                self._writer.flush()
+                self._flushed = time.monotonic()
 
     on_evaluation = on_iteration
 
     def on_end(self, end: End) -> None:
         if hasattr(self, "_writer"):
-            self._writer.close()
+            with refused(self._path):
+                self._writer.close()
 
 
 class WandB(Callback):
