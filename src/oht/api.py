@@ -316,8 +316,9 @@ def _continue(path: Path, setup: Setup, t: Progress, counters: dict[str, Any], r
                         _evaluate(setup, t, recorder, reporter)
                     if time.monotonic() - recorder.saved > 60 * run.checkpoint_every:
                         recorder.checkpoint(t)
-            except UserError:  # the env failed or every agent diverged: `t` is the state from before
+            except UserError as error:  # the env failed or every agent diverged: `t` is the state from before
                 recorder.checkpoint(t)
+                recorder.event("failure", t, reason=str(error))
                 raise
             result = Run(path, setup, t)
             if not result.finished:

@@ -55,8 +55,12 @@ class Recorder:
         self.board.add("train", row, t.env_steps, skip=("iteration", "env_steps"))
         self.tables["schedule.csv"].append({"iteration": t.iteration, "env_steps": t.env_steps, **outcome.schedule})
         self.board.add("schedule", outcome.schedule, t.env_steps)
-        for agent in np.flatnonzero(outcome.health.replaced):
-            self.event("replacement", t, agent=int(agent))
+        for agent, source in enumerate(outcome.sources.tolist()):
+            if source != agent:
+                self.event("fork", t, agent=agent, source=source)
+        for agent in np.flatnonzero(outcome.health.replaced).tolist():
+            reason = "diverged" if outcome.health.diverged[agent] else "saturated"
+            self.event("replacement", t, agent=agent, reason=reason, source=outcome.health.donor)
         saturated = np.flatnonzero(outcome.health.saturated & ~outcome.health.replaced).tolist()
         for agent in saturated:
             if agent not in self.saturated:
