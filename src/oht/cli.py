@@ -1,6 +1,7 @@
 """Argument parsing only; each command is a few lines that call other modules."""
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -246,6 +247,31 @@ def _plot(options: argparse.Namespace) -> None:
     print(plot_run(options.path, options.out or options.path / "plot.png", options.beside))
 
 
+def _describe_watch(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "The page is for this machine only and needs no network. It reads run folders and never writes."
+    parser.add_argument(
+        "path", type=Path, nargs="?", default=Path("runs"), metavar="DIR", help="runs below this folder [runs]"
+    )
+    parser.add_argument("--port", help="of the page [a free one]")
+    parser.add_argument("--open", action="store_true", help="open the page in the browser")
+
+
+def _watch(options: argparse.Namespace) -> None:
+    import webbrowser
+
+    from oht import settings
+    from oht.report.watch import Server
+
+    port = 0 if options.port is None else settings.number("port", options.port, int)
+    settings.within("port", port, 0, 65535)
+    with Server(options.path, port) as server:
+        print(f"{server.address}  the runs below {options.path}; Ctrl-C ends it", flush=True)
+        if options.open:
+            webbrowser.open(server.address)
+        with contextlib.suppress(KeyboardInterrupt):
+            server.serve_forever()
+
+
 def _describe_suites(parser: argparse.ArgumentParser) -> None:
     del parser
 
@@ -364,6 +390,7 @@ COMMANDS = {
     "tasks": (_describe_tasks, _tasks, "the tasks of the paper and what they need"),
     "eval": (_describe_eval, _eval, "evaluate a trained agent"),
     "plot": (_describe_plot, _plot, "draw the returns and the schedule of a run"),
+    "watch": (_describe_watch, _watch, "a live page of all runs below a folder"),
     "suites": (_describe_suites, _suites, "the figures and tables of the paper that `oht sweep` runs"),
     "sweep": (_describe_sweep, _sweep, "train every run of a figure or a table"),
     "scores": (_describe_scores, _scores, "compare the methods of a sweep"),

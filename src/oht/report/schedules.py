@@ -35,9 +35,19 @@ def first(name: str) -> str:
     return name.split("+")[0]
 
 
+def sample_numbers(schedule: Columns) -> list[int]:
+    """The numbers of the training episodes of an iteration."""
+    return sorted({int(m[1]) for c in schedule if (m := re.fullmatch(r"sample/(\d+)/return", c))})
+
+
+def agent_numbers(schedule: Columns) -> list[int]:
+    """The agents of a race."""
+    return sorted({int(m[1]) for column in schedule if (m := re.fullmatch(r"agent/(\d+)/ratio", column))})
+
+
 def samples(schedule: Columns, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(env steps, value, return) of every training episode."""
-    numbers = sorted({int(m[1]) for c in schedule if (m := re.fullmatch(r"sample/(\d+)/return", c))})
+    numbers = sample_numbers(schedule)
     steps = np.concatenate([schedule["env_steps"] for _ in numbers])
     values = np.concatenate([schedule[f"sample/{i}/{first(name)}"] for i in numbers])
     return steps, values, np.concatenate([schedule[f"sample/{i}/return"] for i in numbers])
@@ -45,7 +55,7 @@ def samples(schedule: Columns, name: str) -> tuple[np.ndarray, np.ndarray, np.nd
 
 def agents_of(schedule: Columns) -> dict[int, str]:
     """The agents of a race by their values, each named by those in which it differs from others."""
-    numbers = sorted({int(m[1]) for column in schedule if (m := re.fullmatch(r"agent/(\d+)/ratio", column))})
+    numbers = agent_numbers(schedule)
     tuned = [c.split("/")[2] for c in schedule if c.startswith("agent/0/") and c.split("/")[2] not in RACE_COLUMNS]
     values = {name: [float(schedule[f"agent/{i}/{name}"][0]) for i in numbers] for name in tuned}
     varied = [name for name in tuned if len(set(values[name])) > 1]

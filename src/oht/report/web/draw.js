@@ -1,0 +1,86 @@
+"use strict";
+// Draws the figures that Python made, in the colours of the page: shared by the live page and the report.
+
+const drawn = new Map(); // element -> figure, to draw them again when the theme changes
+
+function themeColours() {
+  const style = getComputedStyle(document.documentElement);
+  const colour = (name) => style.getPropertyValue(`--${name}`).trim();
+  return { ink: colour("ink"), muted: colour("muted"), faint: colour("faint"), paper: colour("paper"), line: colour("line") };
+}
+
+function withTheme(value, colours) {
+  if (typeof value === "string") return value[0] === "@" ? colours[value.slice(1)] : value;
+  if (Array.isArray(value)) return typeof value[0] === "object" ? value.map((v) => withTheme(v, colours)) : value;
+  if (value === null || typeof value !== "object") return value;
+  return Object.fromEntries(Object.entries(value).map(([name, v]) => [name, withTheme(v, colours)]));
+}
+
+function layoutOf(figure, element, colours) {
+  const layout = figure.layout;
+  const narrow = element.clientWidth < 560;
+  const axis = (own) => ({
+    gridcolor: colours.line, linecolor: colours.line, zerolinecolor: colours.line, automargin: true, ticks: "",
+    ...own, title: { font: { size: 12, color: colours.muted }, standoff: 8, ...own.title },
+  });
+  const legend = { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, xanchor: "left", font: { size: 11 }, bgcolor: "rgba(0,0,0,0)" };
+  return {
+    ...withTheme(layout, colours),
+    xaxis: axis(withTheme(layout.xaxis, colours)),
+    yaxis: axis(withTheme(layout.yaxis, colours)),
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    font: { color: colours.ink, size: 12, family: getComputedStyle(document.body).fontFamily },
+    hoverlabel: { bgcolor: colours.paper, bordercolor: colours.line, font: { color: colours.ink, size: 12 }, align: "left" },
+    margin: { l: narrow ? 44 : 56, r: 12, t: 12, b: 40 },
+    legend, uirevision: figure.title, autosize: true,
+  };
+}
+
+function draw(element, figure) {
+  drawn.set(element, figure);
+  const colours = themeColours();
+  element.style.height = `${figure.layout.height}px`;
+  const options = { responsive: true, displaylogo: false, displayModeBar: "hover",
+    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "zoomIn2d", "zoomOut2d"] };
+  return Plotly.react(element, withTheme(figure.data, colours), layoutOf(figure, element, colours), options);
+}
+
+function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name === "class") element.className = value;
+    else if (name in element && name !== "list") element[name] = value;
+    else element.setAttribute(name, value);
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+/** Draw figures as cards in `box`; cards of figures that are there already stay, so that a zoom stays. */
+function drawAll(box, figures) {
+  const known = new Map([...box.children].map((card) => [card.dataset.title, card]));
+  const cards = figures.map((figure) => {
+    let card = known.get(figure.title);
+    if (!card) {
+      card = make("div", { class: "card" }, make("h3"), make("p", { class: "note" }), make("div", { class: "plot" }));
+      card.dataset.title = figure.title;
+    }
+    card.children[0].textContent = figure.title;
+    card.children[1].textContent = figure.caption;
+    return card;
+  });
+  for (const card of box.children) if (!cards.includes(card)) forget(card);
+  box.classList.toggle("one", figures.length < 2);
+  if (cards.length !== box.children.length || cards.some((card, i) => card !== box.children[i])) box.replaceChildren(...cards);
+  return Promise.all(figures.map((figure, i) => draw(cards[i].children[2], figure)));
+}
+
+function forget(card) {
+  const element = card.children[2];
+  drawn.delete(element);
+  Plotly.purge(element);
+}
+
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+  for (const [element, figure] of drawn) draw(element, figure);
+});
