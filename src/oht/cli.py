@@ -272,6 +272,17 @@ def _watch(options: argparse.Namespace) -> None:
             server.serve_forever()
 
 
+def _describe_report(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", type=Path, metavar="RUN|DIR", help="a run folder, or a folder with runs below it")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="the HTML file [report.html in the folder]")
+
+
+def _report(options: argparse.Namespace) -> None:
+    from oht.report.html_report import write_report
+
+    print(write_report(options.path, options.out))
+
+
 def _describe_suites(parser: argparse.ArgumentParser) -> None:
     del parser
 
@@ -391,6 +402,7 @@ COMMANDS = {
     "eval": (_describe_eval, _eval, "evaluate a trained agent"),
     "plot": (_describe_plot, _plot, "draw the returns and the schedule of a run"),
     "watch": (_describe_watch, _watch, "a live page of all runs below a folder"),
+    "report": (_describe_report, _report, "the pictures and numbers of runs as one HTML file"),
     "suites": (_describe_suites, _suites, "the figures and tables of the paper that `oht sweep` runs"),
     "sweep": (_describe_sweep, _sweep, "train every run of a figure or a table"),
     "scores": (_describe_scores, _scores, "compare the methods of a sweep"),

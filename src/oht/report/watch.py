@@ -1,7 +1,7 @@
 """The live page of `oht watch`: a small web server, on this machine only, over the runs below a folder.
 
-Python reads the runs and makes the figures (`rundata`, `pictures`); the page in web/ asks for them every two seconds and
-draws them with plotly.js, which comes with the Python package. Nothing is loaded from the network.
+Python reads the runs and makes the figures; the page in web/ asks for them every two seconds and draws them with
+plotly.js, which comes with Plotly's Python package. Nothing is loaded from the network.
 """
 
 import importlib.util
@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from oht.errors import UserError
-from oht.report import pictures, rundata
+from oht.report import return_pictures, rundata, tuning_pictures
 from oht.report.rundata import RunData
 
 HOST = "127.0.0.1"
@@ -71,13 +71,13 @@ class Watch:
 
     def returns(self, runs: str, by: str = "steps", each: str = "0") -> list[dict[str, Any]]:
         chosen = [self._run(id) for id in runs.split(",")]
-        drawn = pictures.returns(chosen, self._labels, "time" if by == "time" else "steps", each == "1")
+        drawn = return_pictures.returns(chosen, self._labels, "time" if by == "time" else "steps", each == "1")
         return [figure.as_json() for figure in drawn]
 
     def tuning(self, run: str) -> dict[str, Any]:
         found = self._run(run)
-        figures = [figure.as_json() for figure in pictures.tuning(found)]
-        return {"note": pictures.tuning_note(found), "figures": figures}
+        figures = [figure.as_json() for figure in tuning_pictures.tuning(found)]
+        return {"note": tuning_pictures.tuning_note(found), "figures": figures}
 
     def config(self, run: str, other: str = "") -> dict[str, Any]:
         chosen = [self._run(id) for id in (run, other) if id]
@@ -93,7 +93,7 @@ class Watch:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: "Server"
+    server: "Server"  # pyright: ignore[reportIncompatibleVariableOverride]
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:

@@ -24,6 +24,8 @@ function layoutOf(figure, element, colours) {
     ...own, title: { font: { size: 12, color: colours.muted }, standoff: 8, ...own.title },
   });
   const legend = { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, xanchor: "left", font: { size: 11 }, bgcolor: "rgba(0,0,0,0)" };
+  const titles = withTheme(layout.coloraxis || {}, colours);
+  const coloraxis = { ...titles, colorbar: { ...titles.colorbar, tickfont: { size: 11 }, title: { text: narrow ? "" : "return", side: "right", font: { size: 12, color: colours.muted } } } };
   return {
     ...withTheme(layout, colours),
     xaxis: axis(withTheme(layout.xaxis, colours)),
@@ -32,14 +34,22 @@ function layoutOf(figure, element, colours) {
     font: { color: colours.ink, size: 12, family: getComputedStyle(document.body).fontFamily },
     hoverlabel: { bgcolor: colours.paper, bordercolor: colours.line, font: { color: colours.ink, size: 12 }, align: "left" },
     margin: { l: narrow ? 44 : 56, r: 12, t: 12, b: 40 },
-    legend, uirevision: figure.title, autosize: true,
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: colours.muted, activecolor: colours.ink },
+    legend, coloraxis, uirevision: figure.title, autosize: true, height: heightOf(figure, element),
   };
+}
+
+/** On a narrow screen the names in the legend take lines of their own. */
+function heightOf(figure, element) {
+  const named = figure.data.filter((trace) => trace.showlegend !== false).length;
+  const lines = Math.ceil(named / Math.max(1, Math.floor(element.clientWidth / 190)));
+  return figure.layout.height + 20 * Math.max(0, lines - 1);
 }
 
 function draw(element, figure) {
   drawn.set(element, figure);
   const colours = themeColours();
-  element.style.height = `${figure.layout.height}px`;
+  element.style.height = `${heightOf(figure, element)}px`;
   const options = { responsive: true, displaylogo: false, displayModeBar: "hover",
     modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "zoomIn2d", "zoomOut2d"] };
   return Plotly.react(element, withTheme(figure.data, colours), layoutOf(figure, element, colours), options);

@@ -7,7 +7,7 @@ const COLUMNS = [
   { key: "task", title: "task", class: "wide-only" },
   { key: "seed", title: "seed", class: "number wide-only" },
   { key: "state", title: "state", cell: stateCell },
-  { key: "progress", title: "progress", cell: progressCell },
+  { key: "progress", title: "progress", class: "wide-only", cell: progressCell },
   { key: "speed", title: "steps/s", class: "number wide-only", text: (run) => number(run.speed, 0) },
   { key: "eta", title: "time left", class: "number wide-only", text: (run) => duration(run.eta) },
   { key: "last", title: "last eval.", hint: "mean return of the last evaluation", class: "number", text: (run) => number(run.last) },
@@ -55,7 +55,10 @@ function methodCell(run) {
   return [make("span", { title: run.name }, run.label), small];
 }
 
-function stateCell(run) { return [make("span", { class: `state ${run.state}`, title: run.reason }, run.state)]; }
+function stateCell(run) {
+  const small = make("div", { class: "second narrow-only" }, `${Math.floor(100 * run.progress)} %`);
+  return [make("span", { class: `state ${run.state}`, title: run.reason }, run.state), small];
+}
 
 function progressCell(run) {
   const percent = Math.floor(100 * run.progress);

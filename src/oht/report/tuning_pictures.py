@@ -1,168 +1,43 @@
-"""Figures of runs for Plotly, as plain dicts that JSON can hold; the page and the report draw the same ones.
+"""Figures of what a run tunes: values of its agents, belief or probabilities, who continued from whom, events.
 
-A colour that begins with @ is a name which the page replaces by the colour of its theme, light or dark.
+They are drawn from the columns that a schedule.csv has, whatever the method.
 """
 
 import math
-import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from oht.report.rundata import RunData, text_of
+from oht.report.figure_parts import (
+    FAINT,
+    INK,
+    MOST_AGENTS,
+    MOST_MARKS,
+    MOST_POINTS,
+    MUTED,
+    PALETTE,
+    SCALE,
+    STEPS,
+    Figure,
+    Trace,
+    colour_range,
+    duration,
+    faded,
+    layout_of,
+    numbers,
+    scatter,
+    shades,
+    thinned,
+    with_gaps,
+    wrapped,
+)
+from oht.report.rundata import RunData
 from oht.report.schedules import agent_numbers, agents_of, discrete_values, first, names, sample_numbers
 from oht.runs import Columns, Event
 
-Trace = dict[str, Any]
-By = Literal["steps", "time"]
-
-MOST_POINTS = 300  # of a line
-MOST_MARKS = 3000  # of all training episodes
-MOST_AGENTS = 12  # with a line of their own where each has a name in the legend
-INK, MUTED, FAINT = "@ink", "@muted", "@faint"
-PALETTE = (
-    *("#3b76c4", "#e0802b", "#2f9e6e", "#c94f7c", "#8a63d2", "#b58a1b"),
-    *("#2aa3b8", "#d1495b", "#7a8f2a", "#9a6b4f", "#5c6fd6", "#6f7d8c"),
-)
-SEQUENCE = (
-    "#4b5fd0",
-    "#2f93c8",
-    "#2aa893",
-    "#8bb44a",
-    "#e5b22e",
-    "#ee8434",
-)  # from low to high; clear on light and dark
-SCALE = [[i / (len(SEQUENCE) - 1), colour] for i, colour in enumerate(SEQUENCE)]
-STEPS = "env steps of all agents"
-
-
-class Figure(NamedTuple):
-    """A figure with its words: a title, and a sentence on how to read it."""
-
-    title: str
-    caption: str
-    data: list[Trace]
-    layout: dict[str, Any]
-
-    def as_json(self) -> dict[str, Any]:
-        return self._asdict()
-
-
-# Evaluation returns
-
-
-def returns(chosen: Sequence[RunData], labels: Mapping[str, str], by: By = "steps", each: bool = False) -> list[Figure]:
-    """For each task the evaluations over env steps or wall time: a mean over seeds with a band, or each seed."""
-    colours = colours_of(labels.values())
-    figures = []
-    for task in dict.fromkeys(run.task for run in chosen):
-        members = [run for run in chosen if run.task == task and run.evals]
-        axis, unit = _x_axis(members, by)
-        groups: dict[str, list[RunData]] = {}
-        for run in members:
-            groups.setdefault(labels[run.id], []).append(run)
-        data: list[Trace] = []
-        for label, seeds in groups.items():
-            if len(seeds) > 1 and not each:
-                data += _mean_with_band(label, colours[label], seeds, by, unit)
-            else:
-                data += [_line_of(run, label, colours[label], by, unit, len(seeds) > 1) for run in seeds]
-        figures.append(
-            Figure(task, _returns_caption(groups, each), data, _layout(axis, {"title": "evaluation return"}))
-        )
-    return figures
-
-
-def _returns_caption(groups: Mapping[str, Sequence[RunData]], each: bool) -> str:
-    if not groups:
-        return "No evaluation yet."
-    several = any(len(seeds) > 1 for seeds in groups.values())
-    if several and not each:
-        return "Lines are means over the seeds that have come this far, bands one standard error of these means."
-    if several:
-        return "One line for each run; runs of one method have the same colour."
-    return "Each point is the mean return of one evaluation."
-
-
-def _x_axis(members: Sequence[RunData], by: By) -> tuple[dict[str, Any], float]:
-    """The axis, and the seconds (or steps) of its unit."""
-    if by == "steps":
-        return {"title": STEPS}, 1.0
-    longest = max((float(run.evals["wall_time"][-1]) for run in members), default=0.0)
-    name, unit = time_unit(longest)
-    return {"title": f"wall time ({name})"}, unit
-
-
-def time_unit(seconds: float) -> tuple[str, float]:
-    """A unit in which this time is a handy number."""
-    if seconds < 180:
-        return "seconds", 1.0
-    return ("minutes", 60.0) if seconds < 3 * 3600 else ("hours", 3600.0)
-
-
-def _x_of(run: RunData, by: By, unit: float) -> np.ndarray:
-    return run.evals["env_steps" if by == "steps" else "wall_time"] / unit
-
-
-def _line_of(run: RunData, label: str, colour: str, by: By, unit: float, one_of_many: bool) -> Trace:
-    x, mean, std = _x_of(run, by, unit), run.evals["return_mean"], run.evals["return_std"]
-    keep = thinned(len(x), MOST_POINTS)
-    name = f"{label}, seed {run.seed}" if one_of_many else label
-    steps = run.evals["env_steps"]
-    words = [
-        f"{name}: {mean[i]:,.4g} ± {std[i]:,.3g} over its episodes,<br>at {steps[i]:,.0f} env steps, "
-        f"{duration(float(run.evals['wall_time'][i]))}"
-        for i in keep
-    ]
-    mode = "lines+markers" if len(keep) <= 60 else "lines"
-    style = {"mode": mode, "line": {"color": colour, "width": 1.5 if one_of_many else 2}, "marker": {"size": 4}}
-    return _scatter(x[keep], mean[keep], name, words, legendgroup=label, **style)
-
-
-def _mean_with_band(label: str, colour: str, seeds: Sequence[RunData], by: By, unit: float) -> list[Trace]:
-    x, mean, error, count = mean_over_seeds([(_x_of(run, by, unit), run.evals["return_mean"]) for run in seeds])
-    where = (lambda v: f"{v:,.0f} env steps") if by == "steps" else (lambda v: duration(v * unit))
-    words = [
-        f"{label}: {mean[i]:,.4g}" + (f" ± {error[i]:,.3g}" if count[i] > 1 else "") + f", mean of {count[i]} of "
-        f"{len(seeds)} seeds,<br>at {where(x[i])}"
-        for i in range(len(x))
-    ]
-    several = count > 1
-    low, high = (mean - error)[several], (mean + error)[several]
-    band = _scatter(np.concatenate([x[several], x[several][::-1]]), np.concatenate([high, low[::-1]]), label, None,
-                    mode="lines", fill="toself", fillcolor=faded(colour, 0.18), line={"width": 0},
-                    legendgroup=label, showlegend=False)  # fmt: skip
-    name = f"{label} ({len(seeds)} seeds)"
-    middle = _scatter(x, mean, name, words, legendgroup=label, mode="lines", line={"color": colour, "width": 2.5})
-    return [band, middle] if several.any() else [middle]
-
-
-def mean_over_seeds(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, ...]:
-    """x, mean, standard error of the mean and number of curves, where each curve counts as far as it goes.
-
-    Evaluations of different seeds lie at different steps, so each curve is interpolated.
-    """
-    ends = np.array(sorted({float(x[-1]) for x, _ in curves}))
-    start = max(float(x[0]) for x, _ in curves)
-    start = start if start < ends[0] else min(float(x[0]) for x, _ in curves)
-    number = min(MOST_POINTS, max(len(x) for x, _ in curves))
-    grid = np.unique(np.concatenate([np.linspace(start, ends[-1], max(2, number)), ends]))
-    on_grid = np.array([np.where((grid >= x[0]) & (grid <= x[-1]), np.interp(grid, x, y), np.nan) for x, y in curves])
-    count = np.isfinite(on_grid).sum(axis=0)
-    grid, on_grid, count = grid[count > 0], on_grid[:, count > 0], count[count > 0]
-    mean = np.nansum(on_grid, axis=0) / count
-    squares = np.nansum((on_grid - mean) ** 2, axis=0)
-    return grid, mean, np.sqrt(squares / np.maximum(count - 1, 1) / count), count
-
-
-def colours_of(labels: Iterable[str]) -> dict[str, str]:
-    """A colour for each method, the same as long as the methods are the same."""
-    return {label: PALETTE[i % len(PALETTE)] for i, label in enumerate(sorted(set(labels)))}
-
-
-# What is tuned
+SMOOTH = 10  # episodes of a running mean
 
 
 class Story(NamedTuple):
@@ -204,16 +79,16 @@ def tuning(run: RunData) -> list[Figure]:
     figures += [probability_figure(told, name) for name in names(told.schedule) if discrete_values(told.schedule, name)]
     if "weights/sigma" in told.schedule:
         figures.append(weights_figure(told))
-    figures.append(agent_figure(told))
+    alone = len(set(told.episodes.agent.tolist())) == 1
+    figures.append(episode_figure(told) if alone else agent_figure(told))
     return [*figures, event_figure(told)] if told.events else figures
 
 
 def tuning_note(run: RunData) -> str:
     """A sentence on what the run tunes and how far it has come."""
     tune = dict(run.config.get("tune", {}))
-    what = ", ".join(f"{name} in {text_of(space)}" for name, space in tune.items()) or "no hyper-parameter by name"
-    words = f"{run.method} tunes {what}." if tune or run.method not in FIXED else FIXED[run.method]
-    words += f" {run.env_steps:,} of {run.steps:,} env steps in {duration(run.wall_time)}"
+    words = f"{run.method} tunes {' and '.join(tune)}." if tune else FIXED.get(run.method, "")
+    words = f"{words} {run.env_steps:,} of {run.steps:,} env steps in {duration(run.wall_time)}".lstrip()
     words += f", {run.cost:.2f} gradient steps of all agents for each env step." if run.cost else "."
     return words + (f" {run.reason}" if run.reason else "")
 
@@ -281,25 +156,41 @@ def champions_of(schedule: Columns, episodes: Episodes) -> np.ndarray:
 def value_figure(told: Story, name: str) -> Figure:
     """The value of every agent over time, episodes coloured by return, the champion's value as a strong line."""
     steps, column = told.schedule["env_steps"], first(name)
-    logarithmic = name in told.logarithmic
-    search = _distribution(told, name, logarithmic)
-    data = [*search, *_agent_lines(told, column)]
-    if column in told.episodes.values:
-        data.append(_episode_marks(told, told.episodes.values[column], lambda i: f"{name} {_value(told, column, i)}"))
+    search = _distribution(told, name, name in told.logarithmic)
     champion = told.schedule[f"champion/{column}"]
     keep = thinned(len(steps), MOST_POINTS, changes=champion)
     words = [f"The champion uses {name} {champion[i]:.4g}<br>at {steps[i]:,.0f} env steps." for i in keep]
-    data.append(_scatter(steps[keep], champion[keep], "champion", words, mode="lines",
-                         line={"color": INK, "width": 3, "shape": "hv"}))  # fmt: skip
-    y: dict[str, Any] = {"title": name, "type": "log"} if logarithmic else {"title": name}
-    values = np.unique(np.concatenate([champion, told.episodes.values.get(column, champion)]))
-    if len(values) <= 8 and not logarithmic:
-        y |= {"tickvals": values.tolist(), "ticktext": [f"{value:g}" for value in values]}
-    elif logarithmic:
-        y |= {"tickformat": ".0e", "dtick": 1} if np.ptp(np.log10(values[values > 0])) > 0.9 else {"tickformat": ".1e"}
+    strong = {"color": INK, "width": 3, "shape": "hv"}
+    data = [*search, *_agent_lines(told, column)]
+    data.append(scatter(steps[keep], champion[keep], "champion", words, mode="lines", line=strong))
+    if column in told.episodes.values:
+        data.append(_episode_marks(told, told.episodes.values[column], lambda i: f"{name} {_value(told, column, i)}"))
     caption = "Dots are training episodes, coloured by their return. The strong line is the champion's value"
     caption += ", the dashed one the mean of the search with a band of one standard deviation." if search else "."
-    return Figure(f"Values of {name}", caption, data, _layout({"title": STEPS}, y, coloured(told)))
+    values = np.concatenate([champion, told.episodes.values.get(column, champion)])
+    y = value_axis(name, values, name in told.logarithmic)
+    return Figure(f"Values of {name}", caption, data, layout_of(_x_axis(told), y, coloured(told)))
+
+
+def value_axis(name: str, values: np.ndarray, logarithmic: bool) -> dict[str, Any]:
+    """A log axis with ticks that can be read also where it spans less than a decade; a tick for each of few values."""
+    known = np.unique(values[np.isfinite(values)])
+    if logarithmic and known[0] > 0 and known[-1] > 2 * known[0]:
+        ticks = [
+            m * 10.0**e for e in range(-9, 10) for m in (1, 2, 5) if 0.4 * known[0] <= m * 10.0**e <= 2.5 * known[-1]
+        ]
+        ticks = ticks if len(ticks) <= 7 else [tick for tick in ticks if f"{tick:e}".startswith("1")]
+        return {"title": name, "type": "log", "tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}
+    if len(known) <= 8 and not logarithmic:
+        return {"title": name, "tickvals": known.tolist(), "ticktext": [f"{value:g}" for value in known]}
+    return {"title": name, "tickformat": "~g" if known[-1] >= 0.01 else ".2e"}
+
+
+def _x_axis(told: Story) -> dict[str, Any]:
+    """The same for all figures of a run, so that they can be compared."""
+    ends = [float(told.schedule["env_steps"][-1])] if told.schedule else []
+    end = max([*ends, *(float(event["env_steps"]) for event in told.events)], default=0.0) or 1.0
+    return {"title": STEPS, "range": [-0.015 * end, 1.02 * end]}
 
 
 def _value(told: Story, column: str, i: int) -> str:
@@ -319,14 +210,14 @@ def _distribution(told: Story, name: str, logarithmic: bool) -> list[Trace]:
     keep = thinned(len(steps), MOST_POINTS)
     x = steps[keep]
     middle, low, high = ((10.0**v if logarithmic else v)[keep] for v in (mu, mu - sigma, mu + sigma))
-    band = _scatter(np.concatenate([x, x[::-1]]), np.concatenate([high, low[::-1]]), "one standard deviation", None,
+    band = scatter(np.concatenate([x, x[::-1]]), np.concatenate([high, low[::-1]]), "one standard deviation", None,
                     mode="lines", fill="toself", fillcolor=FAINT, line={"width": 0}, showlegend=False)  # fmt: skip
     words = [
         f"mean {m:.4g}, one standard deviation from {a:.4g} to {b:.4g}"
         for m, a, b in zip(middle, low, high, strict=True)
     ]
     style = {"color": MUTED, "width": 1.5, "dash": "dash"}
-    return [band, _scatter(x, middle, "mean of the search", words, mode="lines", line=style)]
+    return [band, scatter(x, middle, "mean of the search", words, mode="lines", line=style)]
 
 
 def _agent_lines(told: Story, column: str) -> list[Trace]:
@@ -345,10 +236,8 @@ def _agent_lines(told: Story, column: str) -> list[Trace]:
             return []
     else:
         return []
-    x, y = _with_gaps([(x[keep], v[keep]) for x, v in lines.values() for keep in [thinned(len(x), MOST_POINTS, v)]])
-    return [
-        _scatter(x, y, "agents", None, mode="lines", line={"color": MUTED, "width": 1, "shape": "hv"}, opacity=0.55)
-    ]
+    x, y = with_gaps([(x[keep], v[keep]) for x, v in lines.values() for keep in [thinned(len(x), MOST_POINTS, v)]])
+    return [scatter(x, y, "agents", None, mode="lines", line={"color": MUTED, "width": 1, "shape": "hv"}, opacity=0.55)]
 
 
 def _episode_marks(told: Story, y: np.ndarray, what: Callable[[int], str]) -> Trace:
@@ -369,9 +258,9 @@ def _episode_marks(told: Story, y: np.ndarray, what: Callable[[int], str]) -> Tr
         "coloraxis": "coloraxis",
         "size": size,
         "symbol": np.where(good, "circle", "x").tolist() if not good.all() else "circle",
-        "line": {"width": 0},
+        "line": {"width": 0.7, "color": "@paper"},
     }
-    return _scatter(steps[episodes.row[keep]], y[keep], "training episodes", words, mode="markers", marker=marker,
+    return scatter(steps[episodes.row[keep]], y[keep], "training episodes", words, mode="markers", marker=marker,
                     showlegend=False)  # fmt: skip
 
 
@@ -393,15 +282,15 @@ def belief_figure(told: Story) -> Figure:
             for s, m, e in zip(x, mean, error, strict=True)
         ]
         group = {"legendgroup": str(agent)}
-        data.append(_scatter(np.concatenate([x, x[::-1]]), np.concatenate([mean + error, (mean - error)[::-1]]), name,
+        data.append(scatter(np.concatenate([x, x[::-1]]), np.concatenate([mean + error, (mean - error)[::-1]]), name,
                              None, mode="lines", fill="toself", fillcolor=faded(colours[agent], 0.15),
                              line={"width": 0}, showlegend=False, **group))  # fmt: skip
         line = {"color": colours[agent], "width": 3.5 if agent == leader else 1.5}
-        data.append(_scatter(x, mean, name, words, mode="lines", line=line, **group))
+        data.append(scatter(x, mean, name, words, mode="lines", line=line, **group))
     caption = "What the race believes of each agent's return, with one standard error; the thick line leads now."
     if len(shown) < len(agents):
         caption += f" The {len(shown)} best of {len(agents)} agents are shown."
-    return Figure("Belief about each agent", caption, data, _layout({"title": STEPS}, {"title": "believed return"}))
+    return Figure("Belief about each agent", caption, data, layout_of(_x_axis(told), {"title": "believed return"}))
 
 
 def share_figure(told: Story) -> Figure:
@@ -416,7 +305,7 @@ def share_figure(told: Story) -> Figure:
     data = _stacked(steps[keep], {name: (ratio[keep], colour) for name, (ratio, colour) in parts.items()}, "{:.2g}")
     y = {"title": "gradient steps per env step", "rangemode": "tozero"}
     caption = "Gradient steps that each agent takes for each env step: those that are probably best take the most."
-    return Figure("Who learns", caption, data, _layout({"title": STEPS}, y))
+    return Figure("Who learns", caption, data, layout_of(_x_axis(told), y))
 
 
 def _most_important(told: Story, agents: Mapping[int, str]) -> list[int]:
@@ -438,7 +327,7 @@ def probability_figure(told: Story, name: str) -> Figure:
     else:
         title, y = "Probabilities", "probability"
         caption = f"How probably each value of {name} is drawn; heights at one step add up to 1."
-    layout = _layout({"title": STEPS}, {"title": y, "range": [0, 1]})
+    layout = layout_of(_x_axis(told), {"title": y, "range": [0, 1]})
     return Figure(f"{title} of {name}", caption, _stacked(steps[keep], parts, "{:.3f}"), layout)
 
 
@@ -447,7 +336,7 @@ def _stacked(x: np.ndarray, parts: Mapping[str, tuple[np.ndarray, str]], form: s
     for name, (y, colour) in parts.items():
         words = [f"{name}: {form.format(value)}<br>at {step:,.0f} env steps." for step, value in zip(x, y, strict=True)]
         fill = colour if colour.startswith("@") else faded(colour, 0.75)
-        data.append(_scatter(x, y, name, words, mode="lines", stackgroup="all", fillcolor=fill,
+        data.append(scatter(x, y, name, words, mode="lines", stackgroup="all", fillcolor=fill,
                              line={"width": 0.5, "color": colour}))  # fmt: skip
     return data
 
@@ -465,10 +354,10 @@ def weights_figure(told: Story) -> Figure:
         words = [
             f"{name}: {value:.3g}<br>at {step:,.0f} env steps." for step, value in zip(steps[keep], y, strict=True)
         ]
-        data.append(_scatter(steps[keep], y, name, words, mode="lines", line={"color": colour, "width": 2}))
+        data.append(scatter(steps[keep], y, name, words, mode="lines", line={"color": colour, "width": 2}))
     y = {"title": "size", "type": "log", "tickformat": ".1e"}
     caption = "How widely the actors are drawn around the mean actor, which is the champion."
-    return Figure("Spread of the actor's weights", caption, data, _layout({"title": STEPS}, y))
+    return Figure("Spread of the actor's weights", caption, data, layout_of(_x_axis(told), y))
 
 
 # Agents and events
@@ -486,14 +375,28 @@ def agent_figure(told: Story) -> Figure:
     y = {"title": "agent", "tickvals": agents if len(agents) <= 20 else agents[:: len(agents) // 10], "zeroline": False}
     y["range"] = [agents[-1] + 0.6, agents[0] - 0.6] if agents else [0.6, -0.6]
     caption = "Each dot is a training episode, coloured by its return. The strong line marks the champion"
-    caption += (
-        "; thin lines down or up show who continued from whose weights, the blue line where today's champion comes from."
-        if _fork_events(told)
-        else "."
-    )
+    if _fork_events(told):
+        caption += "; thin lines show who continued from whose weights, the blue one where today's champion comes from"
     height = min(560, 190 + 22 * len(agents))
-    layout = _layout({"title": STEPS, "rangemode": "tozero"}, y, {**coloured(told), "height": height})
-    return Figure("Agents", caption, [trace for trace in data if trace["x"]], layout)
+    layout = layout_of(_x_axis(told), y, {**coloured(told), "height": height})
+    return Figure("Agents", f"{caption}.", [trace for trace in data if trace["x"]], layout)
+
+
+def episode_figure(told: Story) -> Figure:
+    """The returns of the training episodes of a lone agent, with their running mean."""
+    steps, episodes = told.schedule["env_steps"], told.episodes
+    data = [_episode_marks(told, episodes.returns, lambda i: "training episode")]
+    good = np.isfinite(episodes.returns)
+    x, y = steps[episodes.row[good]], episodes.returns[good]
+    if len(y) >= 2 * SMOOTH:
+        sums = np.cumsum(np.concatenate([[0.0], y]))
+        mean, x = (sums[SMOOTH:] - sums[:-SMOOTH]) / SMOOTH, x[SMOOTH - 1 :]
+        keep = thinned(len(x), MOST_POINTS)
+        name = f"mean of the last {SMOOTH}"
+        words = [f"{name}: {mean[i]:,.4g}<br>at {x[i]:,.0f} env steps." for i in keep]
+        data.append(scatter(x[keep], mean[keep], name, words, mode="lines", line={"color": INK, "width": 2}))
+    layout = layout_of(_x_axis(told), {"title": "training return"}, coloured(told))
+    return Figure("Training episodes", "The return of each training episode, with exploration noise.", data, layout)
 
 
 def _champion_trail(told: Story) -> Trace:
@@ -505,12 +408,12 @@ def _champion_trail(told: Story) -> Trace:
         if who[begin] >= 0:
             start = steps[begin - 1] if begin else steps[0]
             pieces.append((np.array([start, steps[end - 1]]), np.full(2, float(who[begin]))))
-    x, y = _with_gaps(pieces)
+    x, y = with_gaps(pieces)
     words = [
         None if math.isnan(agent) else f"Agent {agent:.0f} is the champion<br>at {step:,.0f} env steps."
         for step, agent in zip(x, y, strict=True)
     ]
-    return _scatter(x, y, "champion", words, mode="lines", line={"color": INK, "width": 7}, opacity=0.35)
+    return scatter(x, y, "champion", words, mode="lines", line={"color": INK, "width": 7}, opacity=0.35)
 
 
 def _fork_events(told: Story) -> list[Event]:
@@ -534,7 +437,7 @@ def _descent(told: Story) -> Trace:
     x = np.array([end for _, begin, to in reversed(pieces) for end in (begin, to)])
     y = np.array([float(agent) for agent, _, _ in reversed(pieces) for _ in range(2)])
     words = [f"Agent {agent:.0f}: its weights became those of today's champion." for agent in y]
-    return _scatter(x, y, "descent of the champion", words, mode="lines", line={"color": PALETTE[0], "width": 2.5})
+    return scatter(x, y, "descent of the champion", words, mode="lines", line={"color": PALETTE[0], "width": 2.5})
 
 
 def _forks(told: Story) -> Trace:
@@ -542,8 +445,8 @@ def _forks(told: Story) -> Trace:
     forks = _fork_events(told)
     forks = [forks[i] for i in thinned(len(forks), MOST_POINTS)]
     pieces = [(np.full(2, float(e["env_steps"])), np.array([e["source"], e["agent"]], float)) for e in forks]
-    x, y = _with_gaps(pieces)
-    return _scatter(x, y, "continued from its weights", None, mode="lines", line={"color": MUTED, "width": 1.2})
+    x, y = with_gaps(pieces)
+    return scatter(x, y, "continued from its weights", None, mode="lines", line={"color": MUTED, "width": 1.2})
 
 
 MARKS: dict[str, tuple[str, str, str]] = {  # event: symbol, colour, name
@@ -597,7 +500,7 @@ def _event_marks(told: Story, kind: str, y: Callable[[Event], float]) -> Trace:
     symbol, colour, name = MARKS[kind]
     marker = {"symbol": symbol, "color": colour, "size": 10, "line": {"width": 1, "color": "@paper"}}
     x, rows = (np.array([get(event) for event in found], float) for get in (lambda event: event["env_steps"], y))
-    return _scatter(x, rows, name, [wrapped(sentence(event)) for event in found], mode="markers", marker=marker)
+    return scatter(x, rows, name, [wrapped(sentence(event)) for event in found], mode="markers", marker=marker)
 
 
 def event_figure(told: Story) -> Figure:
@@ -608,100 +511,11 @@ def event_figure(told: Story) -> Figure:
         data.append(_event_marks(told, kind, lambda event, place=place: float(place)) | {"showlegend": False})
     y = {"tickvals": list(range(len(kinds))), "ticktext": [MARKS[kind][2] for kind in kinds], "zeroline": False}
     y |= {"range": [len(kinds) - 0.4, -0.6], "title": ""}
-    layout = _layout({"title": STEPS, "rangemode": "tozero"}, y, {"height": 110 + 26 * len(kinds)})
+    layout = layout_of(_x_axis(told), y, {"height": 110 + 26 * len(kinds)})
     return Figure("Events", "What happened in the run; point at a mark to read it.", data, layout)
-
-
-# Parts of figures
-
-
-def _layout(x: Mapping[str, Any], y: Mapping[str, Any], more: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    axes = {}
-    for name, axis in (("xaxis", x), ("yaxis", y)):
-        axes[name] = {**axis, "title": {"text": axis.get("title", "")}}
-    if not {"type", "tickformat"} & axes["xaxis"].keys():
-        axes["xaxis"]["tickformat"] = ",~r" if "time" in str(x.get("title")) else ",~s"
-    return {**axes, "hovermode": "closest", "height": 330, **(more or {})}
 
 
 def coloured(told: Story) -> dict[str, Any]:
     low, high = colour_range(told.episodes.returns)
     bar = {"title": {"text": "return", "side": "right"}, "thickness": 10, "len": 0.9, "outlinewidth": 0}
     return {"coloraxis": {"colorscale": SCALE, "cmin": low, "cmax": high, "colorbar": bar}}
-
-
-def colour_range(totals: np.ndarray) -> tuple[float, float]:
-    """From the worst to the best return, without a few that are far off."""
-    good = totals[np.isfinite(totals)]
-    if not len(good):
-        return 0.0, 1.0
-    low, high = (float(v) for v in np.percentile(good, (2, 98)))
-    return (low, high) if high > low else (low - 0.5, low + 0.5)
-
-
-def _scatter(x: np.ndarray, y: np.ndarray, name: str, words: Sequence[str | None] | None, **style: Any) -> Trace:
-    """A trace; `words` are what it says where the pointer is, None: nothing."""
-    hover = {"text": list(words), "hoverinfo": "text"} if words is not None else {"hoverinfo": "skip"}
-    return {"type": "scatter", "x": numbers(x), "y": numbers(y), "name": name, **hover, **style}
-
-
-def numbers(values: np.ndarray) -> list[float | None]:
-    """Short numbers; JSON knows no nan."""
-    return [float(f"{v:.7g}") if math.isfinite(v) else None for v in np.asarray(values, float).tolist()]
-
-
-def thinned(number: int, most: int, changes: np.ndarray | None = None) -> np.ndarray:
-    """Indices of at most `most` of so many points, evenly spaced, the last included; of a value that moves in steps
-    also the places where it changes, if they are not more."""
-    if number <= most:
-        return np.arange(number)
-    keep = np.linspace(0, number - 1, most).round().astype(int)
-    if changes is not None:
-        moved = np.flatnonzero(np.diff(changes))
-        if len(moved) <= most:
-            keep = np.union1d(keep, np.concatenate([moved, moved + 1]))
-    return np.unique(keep)
-
-
-def _with_gaps(lines: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """Many lines as one: nan stands between them."""
-    if not lines:
-        return np.zeros(0), np.zeros(0)
-    gap = np.array([np.nan])
-    return tuple(np.concatenate([part for line in lines for part in (line[i], gap)][:-1]) for i in (0, 1))  # pyright: ignore[reportReturnType]
-
-
-def shades(number: int) -> list[str]:
-    """Colours from low to high for values that have an order."""
-    places = np.linspace(0, len(SEQUENCE) - 1, number) if number > 1 else np.array([0.0])
-    return [_between(SEQUENCE, place) for place in places]
-
-
-def _between(colours: Sequence[str], place: float) -> str:
-    low = min(int(place), len(colours) - 2)
-    a, b = (_channels(colours[low + i]) for i in (0, 1))
-    mixed = (round(u + (v - u) * (place - low)) for u, v in zip(a, b, strict=True))
-    return "#" + "".join(f"{channel:02x}" for channel in mixed)
-
-
-def _channels(colour: str) -> list[int]:
-    return [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
-
-
-def faded(colour: str, opacity: float) -> str:
-    return f"rgba({','.join(map(str, _channels(colour)))},{opacity})"
-
-
-def duration(seconds: float) -> str:
-    """In words: 45 s, 12.3 min, 3 h 05 min."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    if seconds < 6000:
-        return f"{seconds / 60:.1f} min"
-    hours, minutes = divmod(round(seconds / 60), 60)
-    return f"{hours} h {minutes:02d} min"
-
-
-def wrapped(text: str, width: int = 64) -> str:
-    """Lines for a hover label."""
-    return "<br>".join(textwrap.wrap(text, width))
