@@ -142,11 +142,11 @@ def _mean(values: Sequence[float]) -> str:
     return f"{np.mean(values):,.1f}{error}"
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]], numeric: Container[int] = (), other: str = "") -> str:
-    """`numeric` columns are right-aligned; the others have the class `other`."""
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]], numeric: Container[int] = ()) -> str:
+    """`numeric` columns are right-aligned."""
 
     def line(tag: str, cells: Sequence[str]) -> str:
-        kinds = ["number" if i in numeric else other for i in range(len(cells))]
+        kinds = ["number" if i in numeric else "" for i in range(len(cells))]
         shown = (f'<{tag} class="{kind}">{escape(c)}</{tag}>' for c, kind in zip(cells, kinds, strict=True))
         return f"<tr>{''.join(shown)}</tr>"
 
@@ -168,9 +168,11 @@ def _detail(run: RunData, label: str, drawn: bool, opened: bool) -> str:
     figures = f'<div class="figures" data-run="{run.id}"></div>' if drawn else ""
     versions = ", ".join(f"{name} {version}" for name, version in rundata.versions(run).items())
     started = run.facts.get("started", "")
+    pairs = ((escape(name), escape(value)) for name, value in rundata.flat(run.config).items())
+    settings = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in pairs)
     return f"""<details{" open" if opened else ""}><summary>{escape(f"{label}, seed {run.seed}, {run.task}")}
 <span class="second">{escape(run.name)}, <span class="state {run.state}">{run.state}</span></span></summary>
 <p class="note">{escape(tuning_pictures.tuning_note(run))}</p>{figures}
 <h3>Command</h3><pre>{escape(rundata.command(run))}</pre>
 <h3>Started and versions</h3><p class="note">{escape(f"{started}; {versions}")}</p>
-<h3>Config</h3>{_table(("setting", "value"), rundata.flat(run.config).items(), other="text")}</details>"""
+<h3>Config</h3><dl class="settings">{settings}</dl></details>"""

@@ -21,11 +21,14 @@ from oht.report.figure_parts import (
 from oht.report.rundata import RunData
 
 By = Literal["steps", "time"]
+FEWEST_POINTS = 60  # of each line, however many lines there are
+ALL_POINTS = 12_000  # of all lines, so that 200 runs are still quick to draw
 
 
 def returns(chosen: Sequence[RunData], labels: Mapping[str, str], by: By = "steps", each: bool = False) -> list[Figure]:
     """For each task the evaluations over env steps or wall time: a mean over seeds with a band, or each seed."""
     colours = colours_of(labels.values())
+    most = max(FEWEST_POINTS, min(MOST_POINTS, ALL_POINTS // max(1, len(chosen))))
     figures = []
     for task in dict.fromkeys(run.task for run in chosen):
         members = [run for run in chosen if run.task == task and run.evals]
@@ -38,7 +41,7 @@ def returns(chosen: Sequence[RunData], labels: Mapping[str, str], by: By = "step
             if len(seeds) > 1 and not each:
                 data += _mean_with_band(label, colours[label], seeds, by, unit)
             else:
-                data += [_line_of(run, label, colours[label], by, unit, len(seeds) > 1) for run in seeds]
+                data += [_line_of(run, label, colours[label], by, unit, len(seeds) > 1, most) for run in seeds]
         figures.append(
             Figure(task, _returns_caption(groups, each), data, layout_of(axis, {"title": "evaluation return"}))
         )
@@ -69,9 +72,9 @@ def _x_of(run: RunData, by: By, unit: float) -> np.ndarray:
     return run.evals["env_steps" if by == "steps" else "wall_time"] / unit
 
 
-def _line_of(run: RunData, label: str, colour: str, by: By, unit: float, one_of_many: bool) -> Trace:
+def _line_of(run: RunData, label: str, colour: str, by: By, unit: float, one_of_many: bool, most: int) -> Trace:
     x, mean, std = _x_of(run, by, unit), run.evals["return_mean"], run.evals["return_std"]
-    keep = thinned(len(x), MOST_POINTS)
+    keep = thinned(len(x), most)
     name = f"{label}, seed {run.seed}" if one_of_many else label
     steps = run.evals["env_steps"]
     words = [

@@ -176,9 +176,8 @@ def value_axis(name: str, values: np.ndarray, logarithmic: bool) -> dict[str, An
     """A log axis with ticks that can be read also where it spans less than a decade; a tick for each of few values."""
     known = np.unique(values[np.isfinite(values)])
     if logarithmic and known[0] > 0 and known[-1] > 2 * known[0]:
-        ticks = [
-            m * 10.0**e for e in range(-9, 10) for m in (1, 2, 5) if 0.4 * known[0] <= m * 10.0**e <= 2.5 * known[-1]
-        ]
+        every = [multiple * 10.0**power for power in range(-9, 10) for multiple in (1, 2, 5)]
+        ticks = [tick for tick in every if 0.4 * known[0] <= tick <= 2.5 * known[-1]]
         ticks = ticks if len(ticks) <= 7 else [tick for tick in ticks if f"{tick:e}".startswith("1")]
         return {"title": name, "type": "log", "tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}
     if len(known) <= 8 and not logarithmic:
@@ -355,7 +354,7 @@ def weights_figure(told: Story) -> Figure:
             f"{name}: {value:.3g}<br>at {step:,.0f} env steps." for step, value in zip(steps[keep], y, strict=True)
         ]
         data.append(scatter(steps[keep], y, name, words, mode="lines", line={"color": colour, "width": 2}))
-    y = {"title": "size", "type": "log", "tickformat": ".1e"}
+    y = value_axis("size", np.concatenate([told.schedule[f"weights/{name}"] for name in ("sigma", "damp")]), True)
     caption = "How widely the actors are drawn around the mean actor, which is the champion."
     return Figure("Spread of the actor's weights", caption, data, layout_of(_x_axis(told), y))
 

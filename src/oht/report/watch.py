@@ -148,6 +148,8 @@ class Server(ThreadingHTTPServer):
                 f"port {port} cannot be used ({error.strerror}); leave out --port to get a free one."
             ) from None
 
+        threading.Thread(target=self.watch.answer, args=("/api/runs", {}), daemon=True).start()  # before it is asked
+
     @property
     def address(self) -> str:
         return f"http://{HOST}:{self.server_address[1]}/"
