@@ -13,7 +13,7 @@ import numpy as np
 Trace = dict[str, Any]
 
 MOST_POINTS = 300  # of a line
-MOST_MARKS = 1500  # of all training episodes
+MOST_MARKS = 1200  # of all training episodes
 MOST_AGENTS = 12  # with a line of their own where each has a name in the legend
 INK, MUTED, FAINT = "@ink", "@muted", "@faint"
 PALETTE = (

@@ -1,7 +1,9 @@
 "use strict";
 // Draws the figures that Python made, in the colours of the page: shared by the live page and the report.
 
-const drawn = new Map(); // element -> figure, to draw them again when the theme changes
+const wanted = new Map(); // element -> the figure that it is to show
+const late = new Set(); // elements that are out of sight, and will show their figure when they come into it
+const MARGIN = 300; // pixels around the window in which figures are drawn
 
 function themeColours() {
   const style = getComputedStyle(document.documentElement);
@@ -46,14 +48,29 @@ function heightOf(figure, element) {
   return figure.layout.height + 20 * Math.max(0, lines - 1);
 }
 
+/** Draw a figure now or, if it is out of sight, when it comes into it: drawing is what takes time. */
 function draw(element, figure) {
-  drawn.set(element, figure);
-  const colours = themeColours();
+  if (!wanted.has(element)) sight.observe(element);
+  wanted.set(element, figure);
   element.style.height = `${heightOf(figure, element)}px`;
+  const place = element.getBoundingClientRect();
+  if (place.top < innerHeight + MARGIN && place.bottom > -MARGIN) return drawNow(element);
+  late.add(element);
+}
+
+function drawNow(element) {
+  late.delete(element);
+  const colours = themeColours();
+  const figure = wanted.get(element);
   const options = { responsive: true, displaylogo: false, displayModeBar: "hover",
     modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "zoomIn2d", "zoomOut2d"] };
   return Plotly.react(element, withTheme(figure.data, colours), layoutOf(figure, element, colours), options);
 }
+
+const sight = new IntersectionObserver((entries) => {
+  for (const entry of entries) if (entry.isIntersecting && late.has(entry.target)) drawNow(entry.target);
+}, { rootMargin: `${MARGIN}px` });
+addEventListener("beforeprint", () => { for (const element of late) drawNow(element); });
 
 function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
@@ -87,10 +104,12 @@ function drawAll(box, figures) {
 
 function forget(card) {
   const element = card.children[2];
-  drawn.delete(element);
+  wanted.delete(element);
+  late.delete(element);
+  sight.unobserve(element);
   Plotly.purge(element);
 }
 
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-  for (const [element, figure] of drawn) draw(element, figure);
+  for (const [element, figure] of wanted) draw(element, figure);
 });
