@@ -150,6 +150,37 @@ def test_a_replaced_agent_is_an_event(tmp_path, monkeypatch):
     run = tiny(tmp_path / "run")
     replaced = [event for event in run.events if event["event"] == "replacement"]
     assert [(event["agent"], event["iteration"]) for event in replaced] == [(0, 2)]
+    assert (replaced[0]["reason"], replaced[0]["source"]) == ("saturated", -1)
+
+
+def test_who_continued_from_whose_weights_is_an_event(tmp_path):
+    run = tiny(tmp_path / "run", "pbt")
+    forks = [event for event in run.events if event["event"] == "fork"]
+    assert [event["iteration"] for event in forks] == [2, 3]  # one of four agents after each iteration but the first
+    assert all(event["agent"] != event["source"] and 0 <= event["source"] < 4 for event in forks)
+    values = [[row[f"sample/{agent}/actor_lr"] for agent in range(4)] for row in run.schedule]
+    for before, after, event in zip(values[:-1], values[1:], forks, strict=True):
+        assert [agent for agent in range(4) if before[agent] != after[agent]] == [event["agent"]]
+    forked = tiny(tmp_path / "forked", "oht-lr", members="fork")
+    copies = [(e["agent"], e["source"]) for e in forked.events if e["event"] == "fork" and e["iteration"] == 2]
+    assert copies == [(agent, 0) for agent in range(1, 5)]
+
+
+def test_why_a_run_failed_is_an_event_until_it_is_resumed(tmp_path, monkeypatch):
+    iterate = training.iterate
+
+    def failing(setup, t, look):
+        if t.iteration == 2:
+            raise UserError("the env broke.")
+        return iterate(setup, t, look)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "iterate", failing)
+        with pytest.raises(UserError, match="the env broke"):
+            tiny(tmp_path / "run")
+    last = runs.events(tmp_path / "run")[-1]
+    assert (last["event"], last["iteration"], last["reason"]) == ("failure", 2, "the env broke.")
+    assert "failure" not in kinds(oht.resume(tmp_path / "run", env=FollowObservation))
 
 
 # The best agent

@@ -273,7 +273,10 @@ def test_a_member_that_diverges_is_replaced_and_gets_the_worst_fitness(method, t
     notes = Notes()
     run = tiny(tmp_path / "run", method, tune=extreme, tau=1.0, callbacks=[notes], population=6)
     assert notes.replaced
-    assert {event["agent"] for event in run.events if event["event"] == "replacement"} == notes.replaced
+    replacements = [event for event in run.events if event["event"] == "replacement"]
+    assert {event["agent"] for event in replacements} == notes.replaced
+    assert {event["reason"] for event in replacements} == {"diverged"}
+    assert not {event["source"] for event in replacements} & {-1, None}
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(run.progress.agents))
 
 
@@ -293,6 +296,8 @@ def test_a_member_whose_actions_are_stuck_is_replaced(unstick, tmp_path):
     assert notes.replaced == ({1} if unstick else set())
     reported = {event["event"] for event in run.events if event.get("agent") == 1}
     assert ("replacement" if unstick else "saturation") in reported
+    reasons = [(event["reason"], event["source"]) for event in run.events if event["event"] == "replacement"]
+    assert set(reasons) == ({("saturated", 0)} if unstick else set())
 
 
 def test_a_lone_agent_that_is_stuck_is_only_reported(tmp_path):

@@ -397,8 +397,9 @@ def _train(setup: Setup, t: Progress, recorder: Recorder, callbacks: Callbacks, 
                 recorder.checkpoint(t)
             for event in events:
                 callbacks.tell(event)
-    except UserError:  # the env failed or every agent diverged: `t` is the state from before
+    except UserError as error:  # the env failed or every agent diverged: `t` is the state from before
         recorder.checkpoint(t)
+        recorder.event("failure", t, reason=str(error))
         raise
     return t
 

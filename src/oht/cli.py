@@ -1,6 +1,7 @@
 """Argument parsing only; each command is a few lines that call other modules."""
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -318,6 +319,42 @@ def _plot(options: argparse.Namespace) -> None:
     print(out)
 
 
+def _describe_watch(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "The page is for this machine only and needs no network. It reads run folders and never writes."
+    parser.add_argument(
+        "path", type=Path, nargs="?", default=Path("runs"), metavar="DIR", help="runs below this folder [runs]"
+    )
+    parser.add_argument("--port", help="of the page [a free one]")
+    parser.add_argument("--open", action="store_true", help="open the page in the browser")
+
+
+def _watch(options: argparse.Namespace) -> None:
+    import webbrowser
+
+    from oht import settings
+    from oht.report.watch import Server
+
+    port = 0 if options.port is None else settings.number("port", options.port, int)
+    settings.within("port", port, 0, 65535)
+    with Server(options.path, port) as server:
+        print(f"{server.address}  the runs below {options.path}; Ctrl-C ends it", flush=True)
+        if options.open:
+            webbrowser.open(server.address)
+        with contextlib.suppress(KeyboardInterrupt):
+            server.serve_forever()
+
+
+def _describe_report(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", type=Path, metavar="RUN|DIR", help="a run folder, or a folder with runs below it")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="the HTML file [report.html in the folder]")
+
+
+def _report(options: argparse.Namespace) -> None:
+    from oht.report.html_report import write_report
+
+    print(write_report(options.path, options.out))
+
+
 def _describe_suites(parser: argparse.ArgumentParser) -> None:
     del parser
 
@@ -438,6 +475,8 @@ COMMANDS = {
     "export": (_describe_export, _export, "write the policy of a run to an ONNX file"),
     "video": (_describe_video, _video, "film the agent of a run: MP4 or GIF"),
     "plot": (_describe_plot, _plot, "draw a run and its schedule, or compare all runs of a folder"),
+    "watch": (_describe_watch, _watch, "a live page of all runs below a folder"),
+    "report": (_describe_report, _report, "the pictures and numbers of runs as one HTML file"),
     "suites": (_describe_suites, _suites, "the figures and tables of the paper that `oht sweep` runs"),
     "sweep": (_describe_sweep, _sweep, "train every run of a figure or a table"),
     "scores": (_describe_scores, _scores, "compare the methods of a sweep"),

@@ -10,7 +10,7 @@ import numpy as np
 
 from oht import population
 from oht.errors import UserError
-from oht.types import Agents, Algorithm, Array, Key
+from oht.types import NEW, Agents, Algorithm, Array, Key
 
 LOOKS = 256  # observations on which an agent is checked for saturation
 BOUND = 1 - 1e-6  # an action beyond this has no gradient: that of tanh is zero
@@ -21,11 +21,12 @@ class Diverged(UserError):
 
 
 class Health(NamedTuple):
-    """What was found and done; each is (P,) bool."""
+    """What was found and done; each but `donor` is (P,) bool."""
 
     diverged: np.ndarray  # weights that are infinite or NaN
     saturated: np.ndarray  # all actions at their bounds, whatever is observed
     replaced: np.ndarray  # which of these have new weights
+    donor: int = NEW  # whose weights they have
 
 
 def check(
@@ -60,6 +61,7 @@ def check(
     if healthy.size:
         donor = champion if champion in healthy else int(healthy[0])
         others = population.take(agents, np.full(len(members), donor))
+        report = report._replace(donor=donor)
     else:
         others = population.create(key, algorithm, len(members))
     return population.put(agents, members, others), report

@@ -57,6 +57,7 @@ class Results(NamedTuple):
     metrics: dict[str, float]
     schedule: Row
     health: Health
+    sources: np.ndarray  # (P,) whose weights each agent continued from, as in the proposal
 
 
 def build(config: Config, env: Callable | None = None) -> Setup:
@@ -121,7 +122,7 @@ def iterate(setup: Setup, t: Progress, report: Report) -> tuple[Progress, Result
     tuner_state, row = setup.tuner.tell(rng("tell"), tuner_state, p, outcome)  # line 6
     t = t._replace(agents=agents, tuner=tuner_state, owed=owed, iteration=t.iteration + 1, updates=t.updates + updates)
     t = _stored(setup, t._replace(fresh=0), episodes, p.actors)
-    return t, Results(outcome.returns, metrics, row, states)
+    return t, Results(outcome.returns, metrics, row, states, p.sources)
 
 
 def learn(setup: Setup, key, t: Progress, agents, p: Proposal, report: Report):

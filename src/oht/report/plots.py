@@ -1,7 +1,5 @@
 """The plot of one run: returns over env steps and, below, how the hyper-parameters moved."""
 
-import re
-import tomllib
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,6 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from oht.errors import UserError
+from oht.report.schedules import agents_of, discrete_values, first, log_scaled, names, samples
 from oht.runs import Columns, columns
 
 
@@ -70,37 +69,6 @@ def schedule_panels(schedule: Columns, logarithmic: set[str]) -> list[Callable[[
     return panels + [partial(draw_champion, schedule, name) for name in used if name not in drawn]
 
 
-def log_scaled(config: Path) -> set[str]:
-    """The names of the hyper-parameters that are tuned on a log scale."""
-    try:
-        tune = tomllib.loads(config.read_text("utf-8")).get("tune", {})
-    except (OSError, ValueError) as error:
-        raise UserError(f"{config} cannot be read: {error}.") from None
-    return {name for name, space in tune.items() if str(space).startswith("log:")}
-
-
-def names(schedule: Columns) -> list[str]:
-    """The names that a schedule has a distribution for: `actor_lr`, or `actor_lr+critic_lr` where both share one."""
-    return list(dict.fromkeys(match[1] for column in schedule if (match := re.match(r"(.+?)/(?:mu$|p/)", column))))
-
-
-def discrete_values(schedule: Columns, name: str) -> list[str]:
-    return [column.split("/")[2] for column in schedule if column.startswith(f"{name}/p/")]
-
-
-def first(name: str) -> str:
-    """Hyper-parameters that share a distribution have the same value, so the first stands for all."""
-    return name.split("+")[0]
-
-
-def samples(schedule: Columns, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(env steps, value, return) of every training episode."""
-    numbers = sorted({int(m[1]) for c in schedule if (m := re.fullmatch(r"sample/(\d+)/return", c))})
-    steps = np.concatenate([schedule["env_steps"] for _ in numbers])
-    values = np.concatenate([schedule[f"sample/{i}/{first(name)}"] for i in numbers])
-    return steps, values, np.concatenate([schedule[f"sample/{i}/return"] for i in numbers])
-
-
 def draw_returns(axis: Any, evals: Columns, metrics: Columns) -> None:
     axis.plot(metrics["env_steps"], metrics["return_mean"], color="0.7", linewidth=0.8, label="training episodes, mean")
     if evals:
@@ -154,25 +122,6 @@ def draw_champion(schedule: Columns, name: str, figure: Any, axis: Any) -> None:
 
 
 # A race of agents that keep their values
-
-
-def agents_of(schedule: Columns) -> dict[int, str]:
-    """The agents of a race by their values, each named by those in which it differs from others."""
-    numbers = sorted({int(m[1]) for column in schedule if (m := re.fullmatch(r"agent/(\d+)/ratio", column))})
-    tuned = [c.split("/")[2] for c in schedule if c.startswith("agent/0/") and c.split("/")[2] not in RACE_COLUMNS]
-    values = {name: [float(schedule[f"agent/{i}/{name}"][0]) for i in numbers] for name in tuned}
-    varied = [name for name in tuned if len(set(values[name])) > 1]
-    same: dict[tuple[float, ...], list[str]] = {}  # hyper-parameters that have the same values share a name
-    for name in varied:
-        same.setdefault(tuple(values[name]), []).append(name)
-    order = sorted(range(len(numbers)), key=lambda place: [column[place] for column in same])
-    return {
-        numbers[i]: ", ".join(f"{'+'.join(group)} {column[i]:.3g}" for column, group in same.items()) or f"agent {i}"
-        for i in order
-    }
-
-
-RACE_COLUMNS = ("mean", "error", "ratio")
 
 
 def _colours(number: int) -> Any:

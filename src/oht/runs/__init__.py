@@ -3,7 +3,7 @@
 What is named here needs no JAX; `oht.runs.checkpoints` and `oht.runs.recorder` do, and are imported by name.
 """
 
-from oht.csvtables import Columns, Table, columns, last_row, rows
+from oht.csvtables import Columns, Table, columns, last_row, last_rows, rows
 from oht.runs.eventlog import Event, events
 from oht.runs.folder import (
     EVENTS,
@@ -35,6 +35,7 @@ __all__ = [
     "events",
     "fresh_path",
     "last_row",
+    "last_rows",
     "locked",
     "refused",
     "rows",

@@ -53,9 +53,13 @@ class Recorder:
         head, wall = {"iteration": t.iteration, "env_steps": t.env_steps}, self.wall()
         self.tables["metrics.csv"].append({**head, "updates": t.updates, **metrics, "wall_time": round(wall, 3)})
         self.tables["schedule.csv"].append({**head, **results.schedule})
+        for agent, source in enumerate(results.sources.tolist()):
+            if source != agent:
+                self.event("fork", t, agent=agent, source=source)
         replaced = np.flatnonzero(results.health.replaced).tolist()
         for agent in replaced:
-            self.event("replacement", t, agent=agent)
+            reason = "diverged" if results.health.diverged[agent] else "saturated"
+            self.event("replacement", t, agent=agent, reason=reason, source=results.health.donor)
         saturated = np.flatnonzero(results.health.saturated & ~results.health.replaced).tolist()
         newly = [agent for agent in saturated if agent not in self.saturated]
         for agent in newly:

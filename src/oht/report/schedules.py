@@ -1,0 +1,69 @@
+"""What the columns of a schedule.csv say, whatever the method; docs/run-folder.md describes them."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import numpy as np
+
+from oht.errors import UserError
+from oht.runs import Columns
+
+RACE_COLUMNS = ("mean", "error", "ratio")
+
+
+def log_scaled(config: Path) -> set[str]:
+    """The names of the hyper-parameters that are tuned on a log scale."""
+    try:
+        tune = tomllib.loads(config.read_text("utf-8")).get("tune", {})
+    except (OSError, ValueError) as error:
+        raise UserError(f"{config} cannot be read: {error}.") from None
+    return {name for name, space in tune.items() if str(space).startswith("log:")}
+
+
+def names(schedule: Columns) -> list[str]:
+    """The names that a schedule has a distribution for: `actor_lr`, or `actor_lr+critic_lr` where both share one."""
+    return list(dict.fromkeys(match[1] for column in schedule if (match := re.match(r"(.+?)/(?:mu$|p/)", column))))
+
+
+def discrete_values(schedule: Columns, name: str) -> list[str]:
+    return [column.split("/")[2] for column in schedule if column.startswith(f"{name}/p/")]
+
+
+def first(name: str) -> str:
+    """Hyper-parameters that share a distribution have the same value, so the first stands for all."""
+    return name.split("+")[0]
+
+
+def sample_numbers(schedule: Columns) -> list[int]:
+    """The numbers of the training episodes of an iteration."""
+    return sorted({int(m[1]) for c in schedule if (m := re.fullmatch(r"sample/(\d+)/return", c))})
+
+
+def agent_numbers(schedule: Columns) -> list[int]:
+    """The agents of a race."""
+    return sorted({int(m[1]) for column in schedule if (m := re.fullmatch(r"agent/(\d+)/ratio", column))})
+
+
+def samples(schedule: Columns, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(env steps, value, return) of every training episode."""
+    numbers = sample_numbers(schedule)
+    steps = np.concatenate([schedule["env_steps"] for _ in numbers])
+    values = np.concatenate([schedule[f"sample/{i}/{first(name)}"] for i in numbers])
+    return steps, values, np.concatenate([schedule[f"sample/{i}/return"] for i in numbers])
+
+
+def agents_of(schedule: Columns) -> dict[int, str]:
+    """The agents of a race by their values, each named by those in which it differs from others."""
+    numbers = agent_numbers(schedule)
+    tuned = [c.split("/")[2] for c in schedule if c.startswith("agent/0/") and c.split("/")[2] not in RACE_COLUMNS]
+    values = {name: [float(schedule[f"agent/{i}/{name}"][0]) for i in numbers] for name in tuned}
+    varied = [name for name in tuned if len(set(values[name])) > 1]
+    same: dict[tuple[float, ...], list[str]] = {}  # hyper-parameters that have the same values share a name
+    for name in varied:
+        same.setdefault(tuple(values[name]), []).append(name)
+    order = sorted(range(len(numbers)), key=lambda place: [column[place] for column in same])
+    return {
+        numbers[i]: ", ".join(f"{'+'.join(group)} {column[i]:.3g}" for column, group in same.items()) or f"agent {i}"
+        for i in order
+    }
