@@ -1,5 +1,6 @@
 """Helpers of the soak: the size of it, moments at which a run is killed, and what two equal runs have in common."""
 
+import contextlib
 import json
 import os
 import random
@@ -39,11 +40,15 @@ class Process:
     since: float
 
     @staticmethod
-    def start(run: Path, steps: int, eval_every: int, words: list[str]) -> "Process":
+    @contextlib.contextmanager
+    def started(run: Path, steps: int, eval_every: int, words: list[str]) -> "Iterator[Process]":
         environment = {**os.environ, "PYTHONPATH": search_path()}
         since = time.time()
-        popen = subprocess.Popen([*COMMAND, *words], env=environment, stderr=subprocess.PIPE, text=True)
-        return Process(run, steps, eval_every, popen, since)
+        with subprocess.Popen([*COMMAND, *words], env=environment, stderr=subprocess.PIPE, text=True) as popen:
+            try:
+                yield Process(run, steps, eval_every, popen, since)
+            finally:
+                popen.kill()  # only if the test has failed: nothing is left running
 
     def opened(self) -> bool:
         """Whether it has begun to write its tables."""
@@ -71,13 +76,11 @@ class Process:
     def kill_when(self, moment: Callable[[], bool], delay: float) -> bool:
         """Wait for a moment and a little longer, and kill; False if the process has ended before."""
         while self.popen.poll() is None and not moment():
-            time.sleep(0.0005)
-        end = time.monotonic() + delay
-        while self.popen.poll() is None and time.monotonic() < end:
-            time.sleep(min(0.0005, delay))
+            time.sleep(0.001 if self.opened() else 0.02)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.popen.wait(delay)
         self.popen.kill()
-        code = self.finish()
-        return code == -signal.SIGKILL
+        return self.finish() == -signal.SIGKILL
 
     def finish(self) -> int:
         _, errors = self.popen.communicate()
