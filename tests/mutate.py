@@ -21,6 +21,7 @@ import hashlib
 import json
 import os
 import random
+import resource
 import signal
 import sys
 import tempfile
@@ -231,22 +232,35 @@ class Changed(SourceFileLoader):
         return spec_from_file_location(name, self.path, loader=self, submodule_search_locations=inside)
 
 
-def run_tests(module: str, tree: ast.Module, folder: Path, seconds: float) -> tuple[str, float]:
-    """Run the module's tests with this tree in its place, in a fork: what came of it, and after how many seconds."""
+class Test(NamedTuple):
+    verdict: str
+    seconds: float  # of the processor
+    wall: float
+
+
+def run_tests(module: str, tree: ast.Module, folder: Path, usual: Test | None) -> Test:
+    """Run the module's tests with this tree in its place, in a fork; far more time than usual counts as hanging."""
     since = time.monotonic()
     child = os.fork()
     if child == 0:
         os.setsid()
+        if usual:
+            most = round(20 + 5 * usual.seconds)
+            resource.setrlimit(resource.RLIMIT_CPU, (most, most + 5))
         _tests_in_child(module, tree, folder)
-    while time.monotonic() - since < seconds:
-        ended, status = os.waitpid(child, os.WNOHANG)
+    hanging = False
+    while True:
+        ended, status, used = os.wait4(child, 0 if hanging else os.WNOHANG)
+        wall = time.monotonic() - since
         if ended:
-            verdict = {0: "survived", 1: "killed"}.get(os.waitstatus_to_exitcode(status), "crashed")
-            return verdict, time.monotonic() - since
+            break
+        if usual and wall > 60 + 10 * usual.wall:  # a deadlock uses no processor
+            hanging = True
+            os.killpg(child, signal.SIGKILL)
         time.sleep(0.05)
-    os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return "timed out", time.monotonic() - since
+    code = os.waitstatus_to_exitcode(status)
+    verdict = {0: "survived", 1: "killed", -signal.SIGXCPU: "timed out"}.get(code, "crashed")
+    return Test("timed out" if hanging else verdict, used.ru_utime + used.ru_stime, wall)
 
 
 def _tests_in_child(module: str, tree: ast.Module, folder: Path) -> None:
@@ -309,16 +323,14 @@ def test_module(module: str, chosen: list[Mutant], folder: Path) -> None:
     if not left:
         return
     healthy = ast.parse((PACKAGE / module).read_text())
-    usual = 0.0
-    for _ in range(2):  # the second time as every mutant runs: with compiled programs
-        verdict, usual = run_tests(module, healthy, folder, 1800)
-        if verdict != "survived":
-            raise SystemExit(
-                f"the tests of {module} fail without a mutant ({verdict}):\n{(folder / 'output.txt').read_text()}"
-            )
-    print(f"{module}: {len(left)} mutants, the tests take {usual:.1f} s", flush=True)
+    run_tests(module, healthy, folder, None)  # compiles; the second time is as every mutant runs
+    usual = run_tests(module, healthy, folder, None)
+    if usual.verdict != "survived":
+        output = (folder / "output.txt").read_text()
+        raise SystemExit(f"the tests of {module} fail without a mutant ({usual.verdict}):\n{output}")
+    print(f"{module}: {len(left)} mutants, the tests take {usual.seconds:.1f} s of the processor", flush=True)
     for mutant in left:
-        verdict, seconds = run_tests(module, mutated(mutant), folder, 30 + 5 * usual)
+        verdict, seconds, _ = run_tests(module, mutated(mutant), folder, usual)
         RESULTS.parent.mkdir(exist_ok=True)
         entry = {"key": key(mutant), "verdict": verdict, "seconds": round(seconds, 1), **mutant._asdict()}
         with RESULTS.open("a") as file:
