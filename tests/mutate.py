@@ -97,6 +97,7 @@ OPPOSITES = [
     *(("zeros_like", "ones_like"), ("mean", "sum"), ("std", "var"), ("exp", "log"), ("floor", "ceil")),
 ]
 RENAMED = {**dict(OPPOSITES), **{b: a for a, b in OPPOSITES}}
+LIBRARIES = {"", "jnp", "np", "jax", "jax.lax", "jax.nn", "nn", "optax", "math"}  # others own methods: x.astype(int)
 CONVERSIONS = {"int", "float", "bool", "str", "list", "tuple", "dict", "set", "sorted", "asarray", "array", "partial"}
 
 
@@ -129,7 +130,8 @@ def variants(node: ast.AST) -> Iterator[ast.AST]:
         case ast.Call(func=ast.Attribute(value=owner, attr=name)) if name in RENAMED:
             yield changed(func=ast.Attribute(owner, RENAMED[name], ast.Load()))
         case ast.Call(func=function, args=[ast.expr() as only], keywords=[]):
-            if ast.unparse(function).split(".")[-1] not in CONVERSIONS and not isinstance(only, ast.Starred):
+            owner, _, name = ast.unparse(function).rpartition(".")
+            if owner in LIBRARIES and name not in CONVERSIONS and not isinstance(only, ast.Starred):
                 yield only
         case ast.Expr(value=ast.Call()):
             yield ast.Pass()
@@ -306,7 +308,7 @@ def results() -> dict[str, dict[str, Any]]:
 
 def key(mutant: Mutant) -> str:
     source = hashlib.blake2b((PACKAGE / mutant.module).read_bytes(), digest_size=8).hexdigest()
-    return f"{mutant.module} {source} {mutant.place} {mutant.variant}"
+    return f"{mutant.module} {source} {mutant.place} {mutant.after}"
 
 
 def accepted() -> dict[str, str]:
