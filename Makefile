@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 BASE := $(VENV)/.base
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help setup train test peers-test docs lint format nightly bench clean
+.PHONY: help setup train test peers-test docs lint format nightly soak wheel mutants bench clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -43,8 +43,18 @@ format: $(READY)  ## mend the style
 test: lint  ## style, types and all tests but the slow ones
 	$(BIN)/pytest -n 2 -m 'not slow'
 
-nightly: lint  ## all tests
-	$(BIN)/pytest -n 2
+nightly: lint  ## all tests, the soak, and a wheel in an empty venv
+	$(BIN)/pytest -n 2 --ignore tests/test_soak.py
+	$(MAKE) soak wheel
+
+soak: $(READY)  ## 100 kills, 10 000 inputs, 1000 damaged checkpoints; prints what it did
+	$(BIN)/pytest -s -q tests/test_soak.py
+
+wheel: $(READY)  ## build a wheel, install it into an empty venv and train with it
+	$(BIN)/python tests/check_wheel.py
+
+mutants: $(READY)  ## mutation testing, for hours; continues where it stopped. Some: make mutants MUTANTS='replay.py --sample 5'
+	$(BIN)/python tests/mutate.py $(MUTANTS)
 
 docs: $(READY)  ## the docs site, in build/site; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

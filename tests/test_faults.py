@@ -184,6 +184,26 @@ def test_a_crash_at_any_moment_of_saving_leaves_a_state_to_go_on_from(call, tmp_
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.parametrize(("moment", "overwrite"), [(1, False), (1, True), (2, True)])
+def test_a_folder_whose_making_was_cut_short_can_be_used_again(moment, overwrite, tmp_path, monkeypatch):
+    calls, original = 0, os.replace
+
+    def crashing(*arguments):
+        nonlocal calls
+        calls += 1
+        if calls == moment:
+            raise Crash
+        return original(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", crashing)
+        with pytest.raises(Crash):
+            runs.created(tmp_path / "run", "steps = 1\n").__enter__()
+    with runs.created(tmp_path / "run", "steps = 2\n", overwrite):
+        runs.check(tmp_path / "run")
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {runs.LOCK, runs.FACTS, "config.toml"}
+
+
 def in_use(replay: ring.Replay) -> ring.Replay:
     """Without the entries of its table of starts that point to what is overwritten."""
     order = np.arange(int(replay.dropped), int(replay.stored)) % len(replay.starts)

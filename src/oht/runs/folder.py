@@ -27,6 +27,7 @@ from oht.errors import UserError
 FORMAT = 2
 READERS = {1: "0.1"}  # older formats and the version of oht that reads them
 FACTS, LOCK, EVENTS = "run.json", ".lock", "events.jsonl"
+UNFINISHED = {LOCK, FACTS + ".part"}  # left by a process that was killed when it made its run folder
 TABLES = ("metrics.csv", "evals.csv", "schedule.csv")
 PACKAGES = ("oht", "jax", "jaxlib", "flax", "optax", "numpy", "gymnasium", "envpool", "mujoco", "pybullet")
 
@@ -43,7 +44,7 @@ def vacant(path: Path, overwrite: bool) -> None:
     try:
         if path.exists() and not path.is_dir():
             raise UserError(f"{path} is a file; --out must name a folder for the run.")
-        if path.exists() and not {entry.name for entry in path.iterdir()} <= {LOCK}:
+        if path.exists() and not {entry.name for entry in path.iterdir()} <= UNFINISHED:
             if not overwrite:
                 raise UserError(f"{path} exists already; continue it with --resume {path}, or replace it: --overwrite.")
             if not (path / FACTS).exists():

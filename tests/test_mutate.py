@@ -1,0 +1,49 @@
+"""The mutation tester: which modules it knows, what it changes, and that it sees what tests see."""
+
+import ast
+
+import pytest
+
+import mutate
+
+
+def test_every_tuner_and_agent_has_its_tests():
+    folders = [path.relative_to(mutate.PACKAGE).as_posix() for name in ("tuners", "agents") for path in _code(name)]
+    assert {*folders, "replay.py", "population.py", "training.py"} <= mutate.TESTS.keys()
+    for tests in mutate.TESTS.values():
+        assert all((mutate.ROOT / "tests" / f"{test}.py").exists() for test in tests)
+
+
+def _code(folder: str):
+    return (path for path in (mutate.PACKAGE / folder).glob("*.py") if len(path.read_text()) > 200)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("a + b", {"a - b"}),
+        ("a < b <= c", {"a <= b <= c", "a < b < c"}),
+        ("not a", {"a"}),
+        ("f(a)", {"a"}),
+        ("float(a)", set()),
+        ("jnp.mean(a, 0)", {"jnp.sum(a, 0)", "jnp.mean(a, 1)"}),
+        ("a if b else c", {"a if True else c", "a if False else c"}),
+        ("a and b", {"a or b"}),
+        ("True", {"False"}),
+        ("f'{a + b}'", set()),
+        ("'text'", set()),
+    ],
+)
+def test_what_is_changed(before, after, tmp_path, monkeypatch):
+    monkeypatch.setattr(mutate, "PACKAGE", tmp_path)
+    code = "@jit(1)\ndef f(x: Literal[1] = None) -> Literal[2]:\n    {}\n    raise Error(1 + 2)"
+    (tmp_path / "module.py").write_text(code.format(f"return {before}"))
+    trees = [ast.unparse(mutate.mutated(mutant)) for mutant in mutate.mutants("module.py")]
+    assert sorted(trees) == sorted(ast.unparse(ast.parse(code.format(f"return {text}"))) for text in after)
+
+
+def test_mutants_of_the_package_differ_from_it():
+    module = "tuners/static.py"
+    original = ast.unparse(ast.parse((mutate.PACKAGE / module).read_text()))
+    trees = [ast.unparse(mutate.mutated(mutant)) for mutant in mutate.mutants(module)]
+    assert len({original, *trees}) == len(trees) + 1
