@@ -3,7 +3,6 @@
 import json
 import os
 import struct
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -185,8 +184,11 @@ def logged(content: bytes) -> Iterator[bytes]:
 
 
 def tracked(path: Path) -> dict[str, Any]:
-    """What the newest offline file of W&B holds."""
+    """What the newest offline file of W&B holds, once its service, which writes it, has ended."""
+    import wandb
     from wandb.proto import wandb_internal_pb2
+
+    wandb.teardown()
 
     def pairs(items: Any) -> dict[str, Any]:
         return {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items}
@@ -225,4 +227,3 @@ def test_wandb_offline_has_config_returns_schedule_and_speed_and_goes_on_after_a
     again = tracked(run.path)
     assert again["id"] == found["id"]
     assert again["history"][0]["env_steps"] > TINY["steps"]
-    sys.modules["wandb"].teardown()  # its service process
