@@ -24,6 +24,7 @@ if CHROMIUM is None and os.environ.get("OHT_BROWSER") != "required":
     pytest.skip("no chromium is installed: apt-get install chromium", allow_module_level=True)
 
 PATIENCE = 60_000  # milliseconds; the machine may be busy
+MAIN = "import sys; from oht.cli import main; sys.exit(main())"
 TRAINING = [
     *("train", "environments:FollowObservation", "--steps", "1e7", "--start-steps", "30", "--eval-every", "40"),
     *("--eval-episodes", "3", "--batch-size", "8", "--hidden", "8,8", "--replay-size", "100", "--max-episode", "20"),
@@ -35,9 +36,8 @@ TRAINING = [
 def root(tmp_path_factory) -> Iterator[Path]:
     """Real runs of three methods, two seeds of one, and one that is training."""
     root = tmp_path_factory.mktemp("browser") / "runs"
-    code = "import sys; from oht.cli import main; sys.exit(main())"
     environment = {**os.environ, "PYTHONPATH": search_path()}
-    words = [sys.executable, "-c", code, *TRAINING, "--seed", "7", "--out", str(root / "training")]
+    words = [sys.executable, "-c", MAIN, *TRAINING, "--seed", "7", "--out", str(root / "training")]
     process = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:
         for name, method, seed in (
@@ -117,7 +117,7 @@ def test_the_live_page(page, address):
     page.wait_for_function("before => document.querySelector('tr.focus .progress').title !== before", arg=title)
 
     # returns: a mean of seeds, each seed, over wall time
-    page.wait_for_selector("#returns .scatterlayer .trace")
+    page.wait_for_selector("#returns .scatterlayer .trace", state="attached")
     assert "static, steps 120 (2 seeds)" in names_in_legend(page, "#returns")
     page.get_by_role("button", name="each seed").click()
     page.wait_for_function("() => document.querySelector('#returns').textContent.includes('static, steps 120, seed 1')")
@@ -135,7 +135,7 @@ def test_the_live_page(page, address):
     expect(page.locator("#returns .empty")).to_have_text("No run is selected.")
     for name in ("oht", "pbt"):
         page.get_by_role("checkbox", name=f"({name})").check()
-    page.wait_for_selector("#returns .scatterlayer .trace")
+    page.wait_for_selector("#returns .scatterlayer .trace", state="attached")
     assert sorted(names_in_legend(page, "#returns")) == ["oht", "pbt"]
 
     # what is tuned: the values of the agents, and who continued from whose weights, said in a sentence
@@ -143,7 +143,7 @@ def test_the_live_page(page, address):
     expect(page.locator("#tuning-note")).to_contain_text("pbt tunes")
     card = page.locator("#tuning .card[data-title=Agents]")
     card.scroll_into_view_if_needed()
-    card.locator(".scatterlayer .trace").first.wait_for()
+    card.locator(".scatterlayer .trace").first.wait_for(state="attached")  # a horizontal line is nothing visible
     assert {"champion", "fork", "descent of the champion"} <= set(card.locator(".legendtext").all_text_contents())
     fork = card.locator(".scatterlayer .trace").last.locator("path.point").first
     fork.hover(force=True)
@@ -174,12 +174,11 @@ def test_the_page_fits_wide_and_narrow_and_follows_light_and_dark(scheme, width,
 
 
 def test_the_page_says_when_the_server_has_ended(page, root):
-    with watch.Server(root) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        opened(page, server.address)
-        server.shutdown()
-        thread.join()
+    process = subprocess.Popen([sys.executable, "-c", MAIN, "watch", str(root)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    opened(page, process.stdout.readline().split()[0])
+    process.terminate()
+    process.communicate(timeout=60)
     page.locator("#gone").wait_for()
 
 
@@ -187,10 +186,10 @@ def test_the_report_needs_no_network(page, root, tmp_path):
     out = html_report.write_report(root, tmp_path / "report.html")
     page.context.set_offline(True)
     opened(page, out.as_uri())
-    page.wait_for_selector("#returns .scatterlayer .trace")
+    page.wait_for_selector("#returns .scatterlayer .trace", state="attached")
     assert "static, steps 120 (2 seeds)" in names_in_legend(page, "#returns")
     part = page.locator("details", has_text="pbt, seed 0")
     part.locator("summary").click()
-    part.locator(".scatterlayer .trace").first.wait_for()
+    part.locator(".scatterlayer .trace").first.wait_for(state="attached")
     expect(part.locator("pre")).not_to_be_empty()
     expect(part.locator(".settings")).to_contain_text("population")
