@@ -72,7 +72,8 @@ def the_run(path: Path) -> RunData:
 
 def grow_old(path: Path, seconds: float = 3600) -> None:
     for file in path.iterdir():
-        os.utime(file, (time.time() - seconds,) * 2)
+        then = time.time() - seconds
+        os.utime(file, (then, then))
 
 
 # What is read
@@ -243,9 +244,8 @@ def test_seeds_of_one_method_share_a_label_and_other_settings_are_named(tmp_path
 
 
 def test_settings_side_by_side(tmp_path):
-    a, b = (
-        the_run(make_run(tmp_path / str(seed), seed=seed, hidden=[8, 8], **{f"only_{seed}": True})) for seed in (0, 1)
-    )
+    a = the_run(make_run(tmp_path / "a", seed=0, hidden=[8, 8], only_0=True))
+    b = the_run(make_run(tmp_path / "b", seed=1, hidden=[8, 8], only_1=True))
     lines = {line.name: line for line in rundata.side_by_side([a, b])}
     assert lines["seed"].values == ("0", "1")
     assert lines["seed"].differs
@@ -575,6 +575,15 @@ def test_the_report_of_a_run_is_in_its_folder_by_default(tmp_path, capsys):
     text = (path / "report.html").read_text("utf-8")
     assert "<details open>" in text
     assert "The run" in text
+
+
+def test_a_damaged_schedule_does_not_cost_the_report_of_the_others(tmp_path):
+    for name in ("a", "b"):
+        make_run(tmp_path / name)
+    (tmp_path / "a" / "schedule.csv").write_text("iteration,env_steps\n1,what?\n")
+    text = html_report.report(tmp_path)
+    assert "schedule.csv cannot be read as a table of numbers" in text
+    assert text.count("<details>") == 2
 
 
 def test_of_many_runs_only_the_first_seed_of_each_method_has_pictures(tmp_path):

@@ -44,11 +44,17 @@ def report(path: Path) -> str:
         raise UserError(why)
     labels = rundata.labels(found)
     detailed = with_details(found, labels)
-    pictures = {run.id: _json(tuning_pictures.tuning(run)) for run in detailed}
+    pictures, problems = {}, list(folder.problems)
+    for run in detailed:
+        try:
+            pictures[run.id] = _json(tuning_pictures.tuning(run))
+        except UserError as error:  # a damaged file: the other runs are still worth a report
+            pictures[run.id] = []
+            problems.append(str(error))
     parts = {
         "title": escape(f"oht report: {path.resolve().name}"),
         "style": (WEB / "style.css").read_text("utf-8"),
-        "head": _head(path, found, folder.problems),
+        "head": _head(path, found, problems),
         "numbers": _numbers(found, labels),
         "details": _details(found, detailed, labels),
         "data": json.dumps({"returns": _variants(found, labels), "runs": pictures}, allow_nan=False).replace(

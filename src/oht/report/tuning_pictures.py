@@ -175,6 +175,8 @@ def value_figure(told: Story, name: str) -> Figure:
 def value_axis(name: str, values: np.ndarray, logarithmic: bool) -> dict[str, Any]:
     """A log axis with ticks that can be read also where it spans less than a decade; a tick for each of few values."""
     known = np.unique(values[np.isfinite(values)])
+    if not len(known):
+        return {"title": name}
     if logarithmic and known[0] > 0 and known[-1] > 2 * known[0]:
         every = [multiple * 10.0**power for power in range(-9, 10) for multiple in (1, 2, 5)]
         ticks = [tick for tick in every if 0.4 * known[0] <= tick <= 2.5 * known[-1]]

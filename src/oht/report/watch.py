@@ -6,6 +6,7 @@ plotly.js, which comes with Plotly's Python package. Nothing is loaded from the 
 
 import importlib.util
 import json
+import socketserver
 import threading
 from collections.abc import Callable
 from functools import cache
@@ -149,6 +150,11 @@ class Server(ThreadingHTTPServer):
             ) from None
 
         threading.Thread(target=self.watch.answer, args=("/api/runs", {}), daemon=True).start()  # before it is asked
+
+    def server_bind(self) -> None:
+        """Without asking for the name of this machine, which takes seconds where there is no network."""
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = HOST, self.server_address[1]
 
     @property
     def address(self) -> str:

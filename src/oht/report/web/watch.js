@@ -3,7 +3,7 @@
 
 const PAUSE = 2000; // milliseconds between two looks at the runs
 const COLUMNS = [
-  { key: "label", title: "method", cell: methodCell },
+  { key: "label", title: "method", class: "method", cell: methodCell },
   { key: "task", title: "task", class: "wide-only" },
   { key: "seed", title: "seed", class: "number wide-only" },
   { key: "state", title: "state", cell: stateCell },
@@ -12,7 +12,7 @@ const COLUMNS = [
   { key: "eta", title: "time left", class: "number wide-only", text: (run) => duration(run.eta) },
   { key: "last", title: "last eval.", hint: "mean return of the last evaluation", class: "number", text: (run) => number(run.last) },
   { key: "best", title: "best eval.", hint: "mean return of the best evaluation", class: "number", text: (run) => number(run.best) },
-  { key: "name", title: "folder", class: "wide-only" },
+  { key: "name", title: "folder", class: "folder wide-only" },
 ];
 const STATES = ["running", "done", "stopped", "failed"];
 const saved = JSON.parse(sessionStorage.getItem("oht") || "{}");
