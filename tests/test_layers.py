@@ -21,7 +21,7 @@ IMPORTS: dict[str, set[str]] = {  # each imports only from those above it, and e
     "seeds": {"types"},
     "replay": {"types"},
     "agents": {"hyper", "types"},
-    "envs": {"types"},
+    "envs": {"seeds", "types"},
     "tuners": {"settings", "spaces", "types"},
     "population": {"replay", "types"},
     "learners": {"agents", "population", "replay", "tuners", "types"},

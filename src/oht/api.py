@@ -3,7 +3,8 @@
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -101,11 +102,19 @@ class Run:
         """What happened and when: the lines of events.jsonl."""
         return runs.events(self.path)
 
+    @property
+    def env_errors(self) -> int:
+        """How many episodes were dropped because the env failed in them."""
+        return sum(event["event"] == "env-error" for event in self.events)
+
     def evaluate(self, episodes: int = 10, seed: int = 0) -> list[float]:
         """Returns of the champion without exploration noise, one per episode."""
         if episodes < 1:
             raise UserError(f"episodes is {episodes}, but must be at least 1.")
-        return training.evaluate(self.setup, self.progress, seed, episodes)
+        returns = training.evaluate(self.setup, self.progress, seed, episodes)
+        for dropped in training.take_dropped(self.setup):
+            warnings.warn(f"an episode was repeated: {dropped.error}", stacklevel=2)
+        return returns
 
     def close(self) -> None:
         """Close the envs."""
@@ -162,6 +171,7 @@ def resume(
     path: str | Path,
     *,
     steps: int | None = None,
+    env_errors: int | None = None,
     env: Callable[[], Any] | None = None,
     algo: Callable[..., Algorithm] | None = None,
     method: Method | None = None,
@@ -169,15 +179,17 @@ def resume(
 ) -> Run:
     """Continue a run exactly as if it had never stopped, to more steps if `steps` is given.
 
+    With `env_errors` it goes on with another patience than it had: a run that an env stopped can be continued so.
     An env, algorithm or method that was given as a Python object must be given again.
     """
     compilation.use_cache()
     path = Path(path)
-    resolved = _config_of(path, algo, method, steps)
+    changes = {name: value for name, value in (("steps", steps), ("env_errors", env_errors)) if value is not None}
+    resolved = _config_of(path, algo, method, changes)
     with runs.locked(path), _opened(resolved, env) as setup:
         _check_memory(setup)
         state, counters = _read(path, setup)
-        if steps is not None:
+        if changes:
             if setup.config.run.steps < state.env_steps:
                 raise UserError(f"{path} has {state.env_steps} steps already, so it cannot end at {steps}.")
             with runs.refused(path):
@@ -226,7 +238,7 @@ def _reporter(progress: bool | Reporter) -> Reporter:
     return Terminal() if progress else Silent()
 
 
-def _config_of(path: Path, algo: Any, method: Method | None, steps: int | None = None) -> config.Config:
+def _config_of(path: Path, algo: Any, method: Method | None, changes: Mapping[str, Any] | None = None) -> config.Config:
     runs.check(path)
     values = config.read_file(path / "config.toml")
     for what, given, known in (("algo", algo, agents.ALGORITHMS), ("method", method, methods.METHODS)):
@@ -235,9 +247,7 @@ def _config_of(path: Path, algo: Any, method: Method | None, steps: int | None =
                 f"{path} was trained with the {what} {values.get(what)!r}, which is not one of oht's; "
                 f"if it is your own, give it again from Python, as in oht.load(path, {what}=...)."
             )
-    if steps is not None:
-        values["steps"] = steps
-    return config.resolve(values, algo, method)
+    return config.resolve({**values, **(changes or {})}, algo, method)
 
 
 @contextlib.contextmanager
@@ -308,15 +318,18 @@ def _continue(path: Path, setup: Setup, t: Progress, counters: dict[str, Any], r
             try:
                 while t.env_steps < run.start_steps and not interrupted():
                     t = training.explore_at_random(setup, t)
+                    _note_dropped(setup, t, recorder, reporter)
                     reporter.steps(t, "random actions")
                 while t.env_steps < run.steps and not interrupted():
                     t, outcome = training.iterate(setup, t, reporter.learning)
+                    _note_dropped(setup, t, recorder, reporter)
                     reporter.iteration(t, recorder.iteration(t, outcome), outcome)
                     if t.env_steps // run.eval_every > recorder.evaluated // run.eval_every:
                         _evaluate(setup, t, recorder, reporter)
                     if time.monotonic() - recorder.saved > 60 * run.checkpoint_every:
                         recorder.checkpoint(t)
             except UserError:  # the env failed or every agent diverged: `t` is the state from before
+                _note_dropped(setup, t, None, reporter)  # a resumed run drops them again, and then records them
                 recorder.checkpoint(t)
                 raise
             result = Run(path, setup, t)
@@ -341,5 +354,14 @@ def _continue(path: Path, setup: Setup, t: Progress, counters: dict[str, Any], r
 
 def _evaluate(setup: Setup, t: Progress, recorder: Recorder, reporter: Reporter) -> None:
     returns = training.evaluate(setup, t)
+    _note_dropped(setup, t, recorder, reporter)
     recorder.evaluation(t, returns, _champion(setup, t))
     reporter.evaluation(t, returns)
+
+
+def _note_dropped(setup: Setup, t: Progress, recorder: Recorder | None, reporter: Reporter) -> None:
+    """Report the episodes in which the env failed, and record them if there is a recorder."""
+    for dropped in training.take_dropped(setup):
+        reporter.dropped(t, dropped)
+        if recorder:
+            recorder.env_error(t, dropped)

@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from functools import partial
@@ -22,6 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command `oht`. A user's mistake is one sentence on stderr and exit code 2; 130: stopped by a signal."""
     if arguments is None:
         sys.path.insert(0, "")  # as with `python -m`: `oht train my_file:MyEnv` finds what lies here
+        warnings.formatwarning = lambda message, *_, **__: f"oht: {message}\n"
         sys.stdout.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue]; a screen may lack signs
     words = list(sys.argv[1:] if arguments is None else arguments)
     if arguments is None and words[:1] == ["train"] and not {"--quiet", "-h", "--help"} & set(words):
@@ -165,10 +167,12 @@ def _train(options: argparse.Namespace) -> int:
     show = not options.quiet
     if options.resume:
         others = (options.task, options.out, options.config, options.tune, options.overwrite)
-        if any(others) or set(given) - {"steps"}:
-            raise UserError("--resume continues the run as it was; only --steps and --quiet can be given with it.")
-        steps = settings.number("steps", given["steps"], int) if "steps" in given else None
-        return _ended(partial(api.resume, options.resume, steps=steps, progress=show), show)
+        if any(others) or set(given) - {"steps", "env_errors"}:
+            raise UserError(
+                "--resume continues the run as it was; only --steps, --env-errors and --quiet can be given with it."
+            )
+        changes = {name: settings.number(name, value, int) for name, value in given.items()}
+        return _ended(partial(api.resume, options.resume, **changes, progress=show), show)
     values = config.read_file(options.config) if options.config else {}
     for name in ("out", "overwrite", "progress"):
         if name in values:

@@ -48,6 +48,9 @@ class RunSettings:
         None, "processes that step the envs; 0: none (default: depends on the task)", low=0, high=1000
     )
     pool: Literal["auto", "ray"] = setting("auto", "ray: the workers are actors of a Ray cluster")
+    env_errors: int = setting(
+        0, "times in a row that an episode is repeated from another seed if the env fails in it", low=0, high=1000
+    )
     checkpoint_every: float = setting(5.0, "minutes between checkpoints", low=0, high=10**6)
     tensorboard: bool = setting(True, "write TensorBoard files")
 

@@ -14,7 +14,7 @@ import numpy as np
 from oht import health, population, seeds
 from oht import replay as ring
 from oht.config import Config
-from oht.envs.pool import Pool, open_pool
+from oht.envs.pool import Dropped, Pool, open_pool
 from oht.health import Health
 from oht.population import Actors, Learner, Report
 from oht.types import Algorithm, Clock, Episode, Outcome, Proposal, Row, Spec, Tuner
@@ -61,7 +61,7 @@ class Iteration(NamedTuple):
 def build(config: Config, env: Callable | None = None) -> Setup:
     """Open the task and make algorithm, tuner and learner."""
     run, method = config.run, config.method
-    where = {"workers": run.workers, "kind": run.pool}
+    where = {"workers": run.workers, "kind": run.pool, "env_errors": run.env_errors}
     opened = partial(open_pool, env or run.task, delay=run.delay, max_episode=run.max_episode, **where)
     eval_pool = opened(run.eval_episodes)
     algorithm = config.algorithm(Spec(eval_pool.obs, eval_pool.action))
@@ -173,11 +173,23 @@ def _rollouts(
     return episodes
 
 
+def take_dropped(setup: Setup) -> list[Dropped]:
+    """The episodes that were dropped since the last call, because the env failed in them."""
+    dropped = [episode for pool in _pools(setup) for episode in pool.dropped]
+    for pool in _pools(setup):
+        pool.dropped.clear()
+    return dropped
+
+
 def close(setup: Setup) -> None:
     """Close the envs."""
-    setup.eval_pool.close()
-    if setup.pool.cache_info().currsize:
-        setup.pool().close()
+    for pool in _pools(setup):
+        pool.close()
+
+
+def _pools(setup: Setup) -> list[Pool]:
+    """Those that are open."""
+    return [setup.eval_pool, *([setup.pool()] if setup.pool.cache_info().currsize else [])]
 
 
 def _stored(setup: Setup, t: Progress, episodes: list[Episode], actors: np.ndarray | None) -> Progress:

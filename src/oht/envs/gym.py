@@ -3,7 +3,7 @@
 import ctypes
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -12,29 +12,57 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from oht.envs.backend import EnvError, EnvSteps
+from oht.envs.backend import EnvError, EnvStarts, EnvSteps
 from oht.envs.tasks import Task
 from oht.errors import UserError
 
 Maker = Callable[[], gymnasium.Env]
+FIRST_SEEDS = (0, 1, 2)  # of the reset after an env is made, until one works
 
 
 class Flat:
-    """One env with flat observations and actions; any exception becomes an EnvError with the step and the seed."""
+    """One env with flat observations and actions; any exception becomes an EnvError with the step and the seed.
+
+    An env that has failed may be in any state, so the next reset makes a new one.
+    """
 
     def __init__(self, name: str, make: Maker):
-        self.name = name
-        env = self._guard("when it was made", make)
-        if not isinstance(env, gymnasium.Env):
-            raise UserError(f"{name} made a {type(env).__name__}; it should make a gymnasium.Env.")
-        self._env = env
-        self.obs = _width(name, env.observation_space)
-        self.spaces = env.observation_space, _continuous(name, env.action_space)
+        self.name, self._make = name, make
+        self._env = self._made()
+        self.obs = _width(name, self._env.observation_space)
+        self.spaces = self._env.observation_space, _continuous(name, self._env.action_space)
         self.action = self.spaces[1].low.size
-        self._steps = self._seed = 0
-        self.reset(0)  # some envs treat their very first reset differently (AntBulletEnv-v0), and no episode should
+        self._first_reset()
 
     def reset(self, seed: int) -> np.ndarray:
+        if self._failed:
+            with suppress(Exception):  # whatever it may still do
+                self._env.close()
+            self._env = self._made()
+            self._first_reset()
+        return self._reset(seed)
+
+    def _made(self) -> gymnasium.Env:
+        self._steps, self._seed, self._failed = 0, None, False
+        env = self._guard("when it was made", self._make)
+        if not isinstance(env, gymnasium.Env):
+            raise UserError(f"{self.name} made a {type(env).__name__}; it should make a gymnasium.Env.")
+        return env
+
+    def _first_reset(self) -> None:
+        """Some envs treat their very first reset differently (AntBulletEnv-v0), and no episode should."""
+        errors = []
+        for seed in FIRST_SEEDS:
+            try:
+                self._reset(seed)
+            except EnvError as error:
+                errors.append(error)
+            else:
+                self._failed = False
+                return
+        raise errors[0]
+
+    def _reset(self, seed: int) -> np.ndarray:
         self._steps, self._seed = 0, seed
         obs, _ = self._guard("in its reset", partial(self._env.reset, seed=int(seed)))
         return self._flatten(obs)
@@ -52,7 +80,7 @@ class Flat:
         with np.errstate(over="ignore"):  # what float32 cannot hold becomes inf, which is refused later
             vector = self._guard("with its observation", partial(flat, self._env.observation_space, obs))
         if vector.size != self.obs:
-            raise EnvError(f"{self.name} gave {vector.size} numbers as observation {self._when()}, not {self.obs}.")
+            raise EnvError(f"{self.name} gave {vector.size} numbers as observation{self._when()}, not {self.obs}.")
         return vector
 
     def _guard(self, where: str, call: Callable[[], Any]) -> Any:
@@ -61,11 +89,11 @@ class Flat:
         except UserError:
             raise
         except Exception as error:
-            when = f" {self._when()}" if hasattr(self, "_steps") else ""
-            raise EnvError(f"{self.name} failed {where}{when}: {type(error).__name__}: {error}") from error
+            self._failed = True
+            raise EnvError(f"{self.name} failed {where}{self._when()}: {type(error).__name__}: {error}") from error
 
     def _when(self) -> str:
-        return f"at step {self._steps} of the episode with seed {self._seed}"
+        return f" at step {self._steps} of the episode with seed {self._seed}" if self._seed is not None else ""
 
 
 class InProcess:
@@ -76,13 +104,26 @@ class InProcess:
             self._envs = [Flat(name, make) for _ in range(size)]
         self.obs, self.action, self.spaces = self._envs[0].obs, self._envs[0].action, self._envs[0].spaces
 
-    def reset(self, seeds: Sequence[int]) -> np.ndarray:
-        return np.stack([env.reset(seed) for env, seed in zip(self._envs, seeds, strict=False)])
+    def reset(self, seeds: Sequence[int]) -> EnvStarts:
+        starts = EnvStarts(np.zeros((len(seeds), self.obs), np.float32), {})
+        for row, (env, seed) in enumerate(zip(self._envs, seeds, strict=False)):
+            try:
+                starts.obs[row] = env.reset(seed)
+            except EnvError as error:
+                starts.errors[row] = error
+        return starts
 
     def step(self, alive: np.ndarray, actions: np.ndarray) -> EnvSteps:
-        results = [self._envs[env].step(action) for env, action in zip(alive, actions, strict=True)]
-        obs, reward, terminated, truncated = zip(*results, strict=True)
-        return EnvSteps(np.stack(obs), np.array(reward), np.array(terminated), np.array(truncated))
+        n = len(alive)
+        steps = EnvSteps(np.zeros((n, self.obs), np.float32), np.zeros(n), np.zeros(n, bool), np.zeros(n, bool), {})
+        for row, (env, action) in enumerate(zip(alive, actions, strict=True)):
+            try:
+                steps.obs[row], steps.reward[row], steps.terminated[row], steps.truncated[row] = self._envs[env].step(
+                    action
+                )
+            except EnvError as error:
+                steps.errors[row] = error
+        return steps
 
     def close(self) -> None:
         for env in self._envs:

@@ -92,6 +92,9 @@ class Log(Reporter):
         for agent in outcome.health.replaced.nonzero()[0]:
             self._say(f"agent {agent} had diverged or was saturated at {t.env_steps:,} steps and was replaced")
 
+    def dropped(self, t: Any, episode: Any) -> None:
+        self._say(f"episode dropped and repeated: {' '.join(str(episode.error).split())}")
+
     def evaluation(self, t: Any, returns: list[float]) -> None:
         self._say(f"evaluation at {t.env_steps:,} steps: {sum(returns) / len(returns):.1f}")
 

@@ -28,6 +28,7 @@ class Reporter:
     def steps(self, t: Any, phase: str) -> None: ...
     def learning(self, done: int, of: int) -> None: ...
     def iteration(self, t: Any, row: dict[str, float], outcome: Any) -> None: ...
+    def dropped(self, t: Any, episode: Any) -> None: ...
     def evaluation(self, t: Any, returns: list[float]) -> None: ...
     def end(self, run: Any, wall: float, interrupted: bool) -> None: ...
 
@@ -101,6 +102,11 @@ class Terminal(Reporter):
         self._bar.update(self._task, completed=t.env_steps)
         self._show(**{"phase": "", "return": f"return {row['return_mean']:.1f}"})
 
+    def dropped(self, t: Any, episode: Any) -> None:
+        """An episode in which the env failed and which was repeated."""
+        text = " ".join(f"warning: episode dropped and repeated: {episode.error}".split())
+        self.console.print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
+
     def evaluation(self, t: Any, returns: list[float]) -> None:
         mean = sum(returns) / len(returns)
         spread = (sum((r - mean) ** 2 for r in returns) / len(returns)) ** 0.5
@@ -120,6 +126,8 @@ class Terminal(Reporter):
         table.add_column(justify="right")
         table.add_row("env steps", f"{run.progress.env_steps:,}")
         table.add_row("gradient steps", f"{run.progress.updates:,}")
+        if run.env_errors:
+            table.add_row("env errors", f"{run.env_errors:,}", "episodes dropped and repeated from another seed")
         table.add_row("wall time", f"{wall / 60:.1f} min")
         if evals := run.evals:
             best = max(evals, key=lambda row: row["return_mean"])

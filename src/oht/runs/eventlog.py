@@ -8,7 +8,10 @@ from oht.csvtables import GrowingFile
 from oht.errors import UserError
 
 Event = dict[str, Any]
-KINDS = ("start", "resume", "checkpoint", "evaluation", "record", "replacement", "saturation", "stop", "end")
+KINDS = (
+    *("start", "resume", "checkpoint", "evaluation", "record", "replacement", "saturation", "env-error"),
+    *("stop", "end"),
+)
 
 
 class EventLog(GrowingFile):
