@@ -74,7 +74,7 @@ def refused(capsys, *words: str) -> str:
         ("train nothing-like-it-at-all", "known: bullet/ant"),
         ("train Pendulum-v1@late", "'@delay5'"),
         ("train no_such_module:Env", "module"),
-        ("train environments:NoSuchEnv", "neither has 'NoSuchEnv'"),
+        ("train environments:NoSuchEnv", "neither has 'NoSuchEnv' nor registers it"),
         ("train Pendulum-v1 --algo td4", "did you mean 'td3'?"),
         ("train Pendulum-v1 --method oht_nstep", "did you mean 'oht-nstep'?"),
         ("train Pendulum-v1 --stepz 100", "did you mean '--steps'?"),

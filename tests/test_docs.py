@@ -92,6 +92,7 @@ def test_commands_are_understood(page, monkeypatch):
     monkeypatch.setattr(api, "train", train)
     monkeypatch.setattr(api, "resume", understood)
     monkeypatch.setattr(config, "read_file", lambda path: {"task": "Pendulum-v1"})
+    monkeypatch.chdir(ROOT / "examples")  # where the user's own methods and algorithms are
     for name, (describe, run, line) in cli.COMMANDS.items():
         monkeypatch.setitem(cli.COMMANDS, name, (describe, run if name == "train" else understood, line))
     for words in commands(page):

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from oht import agents, compilation, config, methods, policies, population, runs, seeds, training
+from oht import agents, compilation, config, lookup, methods, policies, population, runs, seeds, training
 from oht.agents import normalise
 from oht.errors import UserError
 from oht.report.progress import Reporter, Silent, Terminal
@@ -145,8 +145,10 @@ def train(
     """Train on a task, a Gymnasium id or a function that makes an env, and return the run.
 
     `algo` is a name or a user's own factory (spec, **options) -> Algorithm; `method` is a name or a user's own Method,
-    by default `oht` where there is something to tune and `static` where not. Every setting of the command line is an
-    argument here (`n_step=3`, `steps=1_000_000`, `tune={"n_step": oht.Choice(1, 2, 3)}`).
+    by default `oht` where there is something to tune and `static` where not. Users' own have names, too: `module:name`.
+    `env_kwargs` are arguments with which the env is made.
+    Every setting of the command line is an argument here (`n_step=3`, `steps=1_000_000`,
+    `tune={"n_step": oht.Choice(1, 2, 3)}`).
     `out` is the run folder; without it a new one is made under runs/.
     On Ctrl-C the run is saved and KeyboardInterrupt is raised; `resume` continues it.
     """
@@ -154,8 +156,8 @@ def train(
     env = task if callable(task) else None
     own_algo = algo if callable(algo) else None
     own_method = method if isinstance(method, Method) else None
-    values = {**settings, "task": _place(task) if env else task, "algo": _name(algo) if own_algo else algo}
-    values["method"] = _name(own_method.make) if own_method else method
+    values = {**settings, "task": _env_name(env) if env else task, "algo": _name(algo) if own_algo else algo}
+    values["method"] = _name(own_method, own_method.make) if own_method else method
     resolved = config.resolve(values, own_algo, own_method)
     run = resolved.run
     path = Path(out) if out is not None else runs.fresh_path(Path("runs"), run.task, run.method, run.seed)
@@ -186,6 +188,7 @@ def resume(
     path = Path(path)
     changes = {name: value for name, value in (("steps", steps), ("env_errors", env_errors)) if value is not None}
     resolved = _config_of(path, algo, method, changes)
+    _check_env(path, resolved, env)
     with runs.locked(path), _opened(resolved, env) as setup:
         _check_memory(setup)
         state, counters = _read(path, setup)
@@ -212,7 +215,9 @@ def load(
     """
     compilation.use_cache()
     path = Path(path)
-    with _opened(_config_of(path, algo, method), env) as setup:
+    resolved = _config_of(path, algo, method)
+    _check_env(path, resolved, env)
+    with _opened(resolved, env) as setup:
         shapes = _shapes(setup)
         state = (shapes.agents, shapes.tuner, shapes.owed)
         (members, tuner, owed), counters, _ = checkpoints.load(path / "checkpoint", state, None)
@@ -223,13 +228,19 @@ def load(
         return Run(path, setup, Progress(jax.device_put(members), tuner, shapes.replay, owed, **_counts(counters)))
 
 
-def _name(thing: Any) -> str:
-    return getattr(thing, "__name__", type(thing).__name__).strip("<>")
+def _name(thing: Any, maker: Any = None) -> str:
+    """`module:name` of a user's object, by which it is found again; a plain name where that is not possible."""
+    maker = maker or thing
+    plain = getattr(maker, "__name__", type(maker).__name__).strip("<>")
+    return lookup.place_of(thing, getattr(maker, "__module__", None)) or plain
 
 
-def _place(thing: Any) -> str:
-    """The import path of a function or class: `module:name`."""
-    return f"{thing.__module__}:{getattr(thing, '__qualname__', type(thing).__name__)}"
+def _env_name(make: Callable[[], Any]) -> str:
+    """The same for a function or class that makes an env; one with arguments bound to it is not found by its name."""
+    if isinstance(make, partial):
+        return f"{_env_name(make.func)}(...)"
+    qualified = f"{make.__module__}:{getattr(make, '__qualname__', type(make).__name__)}"
+    return lookup.place_of(make, make.__module__) or qualified
 
 
 def _reporter(progress: bool | Reporter) -> Reporter:
@@ -239,15 +250,34 @@ def _reporter(progress: bool | Reporter) -> Reporter:
 
 
 def _config_of(path: Path, algo: Any, method: Method | None, changes: Mapping[str, Any] | None = None) -> config.Config:
+    """The config of a run folder, with changes; users' own algorithms and methods are given or found by their names."""
     runs.check(path)
     values = config.read_file(path / "config.toml")
-    for what, given, known in (("algo", algo, agents.ALGORITHMS), ("method", method, methods.METHODS)):
-        if given is None and values.get(what) not in known:
-            raise UserError(
-                f"{path} was trained with the {what} {values.get(what)!r}, which is not one of oht's; "
-                f"if it is your own, give it again from Python, as in oht.load(path, {what}=...)."
-            )
+    for what, given, find in (("algo", algo, agents.factory), ("method", method, methods.find)):
+        if given is None:
+            with _again(path, what, str(values.get(what))):
+                find(str(values.get(what)))
     return config.resolve({**values, **(changes or {})}, algo, method)
+
+
+def _check_env(path: Path, resolved: config.Config, env: Callable | None) -> None:
+    """Refuse a run whose env is a user's own, has no name by which it is found, and was not given again."""
+    if env is None and ":" in resolved.run.task:
+        with _again(path, "env", resolved.run.task):
+            training.check_env(resolved)
+
+
+@contextlib.contextmanager
+def _again(path: Path, what: str, name: str) -> Iterator[None]:
+    """Say how to give a user's own object again, where it is not found by its name."""
+    try:
+        yield
+    except UserError as error:
+        reason = str(error).rstrip(".")
+        raise UserError(
+            f"{path} was trained with the {what} {name!r}, which is not found here ({reason}); run this where it can "
+            f"be imported, or give it again from Python, as in oht.load(path, {what}=...)."
+        ) from error
 
 
 @contextlib.contextmanager

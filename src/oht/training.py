@@ -14,7 +14,9 @@ import numpy as np
 from oht import health, population, seeds
 from oht import replay as ring
 from oht.config import Config
+from oht.envs.gym import maker
 from oht.envs.pool import Dropped, Pool, open_pool
+from oht.envs.tasks import find
 from oht.health import Health
 from oht.population import Actors, Learner, Report
 from oht.types import Algorithm, Clock, Episode, Outcome, Proposal, Row, Spec, Tuner
@@ -61,8 +63,9 @@ class Iteration(NamedTuple):
 def build(config: Config, env: Callable | None = None) -> Setup:
     """Open the task and make algorithm, tuner and learner."""
     run, method = config.run, config.method
-    where = {"workers": run.workers, "kind": run.pool, "env_errors": run.env_errors}
-    opened = partial(open_pool, env or run.task, delay=run.delay, max_episode=run.max_episode, **where)
+    where = {"workers": run.workers, "kind": run.pool}
+    what = {"env_kwargs": config.env_kwargs, "env_errors": run.env_errors}
+    opened = partial(open_pool, env or run.task, delay=run.delay, max_episode=run.max_episode, **what, **where)
     eval_pool = opened(run.eval_episodes)
     algorithm = config.algorithm(Spec(eval_pool.obs, eval_pool.action))
     config = config.with_hyper(algorithm.hyper)
@@ -78,6 +81,13 @@ def build(config: Config, env: Callable | None = None) -> Setup:
         pool=cache(partial(opened, tuner.population)),
         unstick=tuner.population > 1 if run.unstick is None else run.unstick,
     )
+
+
+def check_env(config: Config) -> None:
+    """Refuse a task by whose name no env is found."""
+    task = find(config.run.task)
+    if task.backend == "gymnasium":
+        maker(task)
 
 
 def start(setup: Setup) -> Progress:

@@ -2,16 +2,17 @@
 
 import ctypes
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from difflib import get_close_matches
 from functools import partial
-from importlib import import_module
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from oht import lookup
 from oht.envs.backend import EnvError, EnvStarts, EnvSteps
 from oht.envs.tasks import Task
 from oht.errors import UserError
@@ -130,22 +131,40 @@ class InProcess:
             env.close()
 
 
-def maker(task: Task) -> Maker:
-    """A function that makes an env of a task; it can be sent to another process."""
-    module, colon, name = task.env.partition(":")
-    if colon:
-        return partial(_make, module, name)
-    return partial(gymnasium.make, gymnasium.spec(task.env), disable_env_checker=True)
+def maker(task: Task, arguments: Mapping[str, Any] | None = None) -> Maker:
+    """A function that makes an env of a task, with arguments; it can be sent to another process."""
+    arguments = dict(arguments or {})
+    if ":" not in task.env:
+        return partial(gymnasium.make, gymnasium.spec(task.env), disable_env_checker=True, **arguments)
+    if task.env.startswith("__main__:"):
+        return partial(_found(task.env), **arguments)  # another process has another __main__
+    if not task.extra:
+        _found(task.env)  # an unknown name is noticed here, not in every worker
+    return partial(_make, task.env, arguments)
 
 
-def _make(module: str, name: str) -> gymnasium.Env:
-    """From a class or function of the module, or from an id that it registers with Gymnasium."""
-    found: Maker | None = getattr(import_module(module), name, None)
-    if callable(found):
-        return found()
-    if name in gymnasium.registry:
-        return gymnasium.make(name, disable_env_checker=True)
-    raise UserError(f"module {module!r} neither has {name!r} nor registers it with Gymnasium.")
+def _make(place: str, arguments: Mapping[str, Any]) -> gymnasium.Env:
+    return _found(place)(**arguments)
+
+
+def _found(place: str) -> Callable[..., gymnasium.Env]:
+    """A class or function of a module, or an id that it registers with Gymnasium: `module:name`."""
+    module, name = lookup.module_of("task", place), place.partition(":")[2]
+    if name in gymnasium.registry and not hasattr(module, name):
+        return partial(gymnasium.make, name, disable_env_checker=True)
+    try:
+        found: Callable[..., gymnasium.Env] = lookup.find("task", place)
+    except lookup.NotFound:
+        near = get_close_matches(name, [*vars(module), *gymnasium.registry], n=1, cutoff=0.5)
+        hint = f"; did you mean {near[0]!r}?" if near else "."
+        raise lookup.NotFound(
+            f"module {module.__name__!r} neither has {name!r} nor registers it with Gymnasium{hint}"
+        ) from None
+    if not callable(found):
+        raise UserError(
+            f"the task {place!r} is of type {type(found).__name__}, but must be a class or function that makes an env."
+        )
+    return found
 
 
 def _width(name: str, space: spaces.Space) -> int:

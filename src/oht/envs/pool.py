@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -27,6 +28,7 @@ def open_pool(
     workers: int | None = None,
     kind: str = "auto",
     env_errors: int = 0,
+    env_kwargs: Mapping[str, Any] | None = None,
 ) -> Pool:
     """A pool that plays up to `size` episodes at once.
 
@@ -35,6 +37,7 @@ def open_pool(
     not have: 0 steps them in this process, as is done with callables that cannot be pickled; None: one for each of
     several cores if their steps are known to be slow. With `kind` "ray" Ray actors step them instead of processes.
     An episode in which the env fails is dropped and repeated from another seed, up to `env_errors` times in a row.
+    `env_kwargs` are the arguments with which each env is made.
     """
     if size < 1 or max_episode < 1 or delay < 0 or (workers or 0) < 0:
         raise UserError("a pool needs size >= 1, max_episode >= 1, delay >= 0 and workers >= 0.")
@@ -42,40 +45,48 @@ def open_pool(
     if delay and known.delay and delay != known.delay:
         raise UserError(f"{known.name!r} and delay={delay} contradict each other; give the delay once.")
     require(known)
-    open_backend = _on_ray if kind == "ray" else _envpool if known.backend == "envpool" else _gymnasium
-    backend = open_backend(known, None if isinstance(task, str) else task, size, workers)
+    if known.backend == "envpool":
+        backend = _envpool(known, kind, env_kwargs)
+    else:
+        make = (
+            maker(known, env_kwargs) if isinstance(task, str) else partial(task, **env_kwargs) if env_kwargs else task
+        )
+        backend = (_on_ray if kind == "ray" else _gymnasium)(known, make, size, workers)
     delay = delay or known.delay
     limit = min(known.limit or max_episode, max_episode)
     return Rollouts(named(known.id, delay), backend, size, limit, delay, env_errors)
 
 
-def _envpool(task: Task, make: Maker | None, size: int, workers: int | None) -> Backend:
+def _envpool(task: Task, kind: str, env_kwargs: Mapping[str, Any] | None) -> Backend:
     """Stepped in threads of EnvPool's own, as many at once as are asked for."""
-    del make, size, workers
+    if kind == "ray":
+        raise UserError(f"{task.id} is stepped by EnvPool; pool ray is for envs that EnvPool does not have.")
+    if env_kwargs:
+        raise UserError(
+            f"{task.id} is simulated by EnvPool and takes no arguments such as {next(iter(env_kwargs))}; "
+            "env_kwargs (--env-arg) are for Gymnasium envs and your own."
+        )
     from oht.envs.envpool import EnvPool
 
     return EnvPool(task)
 
 
-def _gymnasium(task: Task, make: Maker | None, size: int, workers: int | None) -> Backend:
+def _gymnasium(task: Task, make: Maker, size: int, workers: int | None) -> Backend:
     """Slow envs in as many processes as there are cores, others in this one, unless the number is given."""
     if workers is None:
         workers = min(size, cores()) if task.slow and size > 1 and cores() > 1 else 0
-    make = make or maker(task)
     if workers and (sent := portable(make)):
         return Workers(task.id, sent, size, min(workers, size), _greets(task))
     return InProcess(task.id, make, size, _greets(task))
 
 
-def _on_ray(task: Task, make: Maker | None, size: int, workers: int | None) -> Backend:
+def _on_ray(task: Task, make: Maker, size: int, workers: int | None) -> Backend:
     """On Ray actors; refused where that is not possible."""
     from oht.envs.ray_pool import actors
 
-    if task.backend == "envpool":
-        raise UserError(f"{task.id} is stepped by EnvPool; pool ray is for envs that EnvPool does not have.")
     if workers == 0:
         raise UserError("pool ray needs at least one worker.")
-    if not (sent := portable(make or maker(task))):
+    if not (sent := portable(make)):
         raise UserError(f"{task.id} cannot be pickled, so it cannot be sent to Ray's actors.")
     return actors(task.id, sent, size, workers, _greets(task))
 

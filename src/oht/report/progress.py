@@ -74,6 +74,9 @@ class Terminal(Reporter):
         run = setup.config.run
         where = f"on [bold]{escape(run.task)}[/], seed {run.seed}, in {escape(str(path))}"
         self.console.print(f"{run.method} {run.algo} {where}", soft_wrap=True)
+        if arguments := setup.config.env_kwargs:
+            text = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+            self.console.print(f"  env arguments: {text}", markup=False, highlight=False, soft_wrap=True)
         for line in spaces.descriptions(setup.config.tune, setup.config.hyper):
             self.console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
         self._task = self._bar.add_task("train", total=run.steps, completed=t.env_steps, news="")
