@@ -159,6 +159,7 @@ def test_a_run_that_an_env_stopped_goes_on_with_more_patience(whole, tmp_path, c
     first = capsys.readouterr().err
     assert first.count("\n") == 1
     assert "environments:RaisesNowAndThen failed in its" in first
+    assert f"(to repeat such episodes: oht train --resume {out} --env-errors 5)." in first
     assert cli.main(["train", "--resume", out, "--quiet"]) == 2  # the same seed, the same failure
     assert capsys.readouterr().err == first
     assert cli.main(["train", "--resume", out, "--quiet", "--env-errors", str(PATIENCE)]) == 0

@@ -91,6 +91,13 @@ def test_what_is_wrong_is_one_sentence(words, sentence, tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
+def test_near_names_lead_to_it(capsys):
+    with pytest.raises(UserError, match="unknown setting 'env_kwarg'; did you mean 'env_kwargs'"):
+        config.resolve({"task": "Pendulum-v1", "env_kwarg": {"g": 1.0}})
+    assert cli.main(["train", "Pendulum-v1", "--env-kwargs", "g=1"]) == 2
+    assert "as in --env-arg gravity=9.8" in capsys.readouterr().err
+
+
 def test_what_a_file_cannot_hold_is_refused():
     with pytest.raises(UserError, match=r"f in env_kwargs is .* which config\.toml cannot hold"):
         config.resolve({"task": "Pendulum-v1", "env_kwargs": {"f": print}})

@@ -38,8 +38,8 @@ IMPORTS: dict[str, set[str]] = {  # each imports only from those above it, and e
     "signals": set(),
     "report": {"envs", "runs", "spaces"},
     "api": {
-        *("agents", "compilation", "config", "lookup", "methods", "policies", "population", "report", "runs", "seeds"),
-        *("signals", "training", "types"),
+        *("agents", "compilation", "config", "envs", "lookup", "methods", "policies", "population", "report", "runs"),
+        *("seeds", "signals", "training", "types"),
     },
     "experiments": {"api", "config", "envs", "report", "runs", "settings", "signals"},
     "cli": {"agents", "api", "config", "experiments", "hyper", "methods", "report", "runs", "settings"},

@@ -14,6 +14,7 @@ import numpy as np
 
 from oht import agents, compilation, config, lookup, methods, policies, population, runs, seeds, training
 from oht.agents import normalise
+from oht.envs.backend import EnvError
 from oht.errors import UserError
 from oht.report.progress import Reporter, Silent, Terminal
 from oht.runs import checkpoints
@@ -358,9 +359,12 @@ def _continue(path: Path, setup: Setup, t: Progress, counters: dict[str, Any], r
                         _evaluate(setup, t, recorder, reporter)
                     if time.monotonic() - recorder.saved > 60 * run.checkpoint_every:
                         recorder.checkpoint(t)
-            except UserError:  # the env failed or every agent diverged: `t` is the state from before
+            except UserError as error:  # the env failed or every agent diverged: `t` is the state from before
                 _note_dropped(setup, t, None, reporter)  # a resumed run drops them again, and then records them
                 recorder.checkpoint(t)
+                if isinstance(error, EnvError) and not run.env_errors:
+                    hint = f"to repeat such episodes: oht train --resume {path} --env-errors 5"
+                    raise EnvError(f"{str(error).rstrip('.')} ({hint}).") from error
                 raise
             result = Run(path, setup, t)
             if not result.finished:

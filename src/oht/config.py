@@ -112,10 +112,10 @@ def resolve(
     defaults = agents.checked(run.algo, algorithm, options).hyper
     hyper = {n: _hyper(n, given.pop(n)) for n in defaults if n in given}
     tuner = settings.read(method.settings, {n: given.pop(n) for n in settings.names(method.settings) if n in given})
-    here = [*settings.names(RunSettings), *own, *defaults, *settings.names(method.settings)]
+    here = [*settings.names(RunSettings), *own, *defaults, *settings.names(method.settings), "tune", "env_kwargs"]
     for name in given:
         raise _misplaced(name, run, here)
-    for name in sorted(everything.keys() - _known() - {"tune", "env_kwargs", *here}):
+    for name in sorted(everything.keys() - _known() - set(here)):
         raise unknown("setting", name, here)
     _check_tune(tune, {**defaults, **hyper})
     run = _run(run)

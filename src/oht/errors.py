@@ -13,6 +13,7 @@ _OTHER_NAMES = {
     "learning_starts": "the env steps before learning are called start_steps here.",
     "gradient_steps": "the gradient steps for each env step are called replay_ratio here.",
     "train_freq": "agents learn between whole episodes here; replay_ratio sets the gradient steps for each env step.",
+    "env_kwargs": "each argument of the env is a flag of its own, as in --env-arg gravity=9.8.",
     "device": "JAX chooses the device: a GPU if there is one and oht's extra cuda is installed, otherwise the CPU.",
     "policy_kwargs": "networks are set by hidden, activation and layer_norm here, as in hidden=256,256.",
     "net_arch": "the units of the hidden layers are called hidden here, as in hidden=256,256.",
