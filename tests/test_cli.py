@@ -174,7 +174,7 @@ def test_a_config_file_that_is_no_text(capsys):
 
 @pytest.mark.parametrize(("task", "extra"), [("dm/walker-run", "envpool"), ("robo/ant", "bullet")])
 def test_a_missing_extra_says_how_to_install_it(task, extra, capsys, monkeypatch):
-    monkeypatch.setattr(tasks, "find_spec", lambda name: None)
+    monkeypatch.setattr(tasks, "importable", lambda name: False)
     assert f"pip install 'oht[{extra}]'" in refused(capsys, "train", task)
     cli.main(["tasks"])
     assert "yes" not in capsys.readouterr().out

@@ -191,8 +191,8 @@ def test_a_run_whose_method_is_gone_says_what_to_do(folder, tmp_path, monkeypatc
     monkeypatch.delitem(sys.modules, "own_bandit")
     assert cli.main(["eval", str(folder / "run")]) == 2
     error = capsys.readouterr().err
-    assert "was trained with the method 'own_bandit:BANDIT', which is not found here" in error
-    assert "or give it again from Python, as in oht.load(path, method=...)" in error
+    assert "was trained with the method 'own_bandit:BANDIT', which is not found here: the method" in error
+    assert "run this where it can be imported, or give it again from Python, as in oht.load(path, method=...)" in error
 
 
 def test_ask_tell_takes_the_same_name():

@@ -274,11 +274,20 @@ def _again(path: Path, what: str, name: str) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        reason = str(error).rstrip(".")
         raise UserError(
-            f"{path} was trained with the {what} {name!r}, which is not found here ({reason}); run this where it can "
-            f"be imported, or give it again from Python, as in oht.load(path, {what}=...)."
+            f"{path} was trained with the {what} {name!r}, which is not found here: {_why_not_found(name, error)} "
+            f"give it again from Python, as in oht.load(path, {what}=...)."
         ) from error
+
+
+def _why_not_found(name: str, error: UserError) -> str:
+    if name.startswith("__main__:"):
+        return "it belongs to a script, not to a module that can be imported;"
+    if name.endswith("(...)"):
+        return "it is a functools.partial, whose arguments are not kept (those in env_kwargs are);"
+    if "<" in name or ":" not in name:
+        return "it is a lambda or was made inside of a function;" if "<" in name else "it is none of oht's own;"
+    return f"{str(error).rstrip('.')}; run this where it can be imported, or"
 
 
 @contextlib.contextmanager

@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command `oht`. A user's mistake is one sentence on stderr and exit code 2; 130: stopped by a signal."""
     if arguments is None:
         sys.path.insert(0, "")  # as with `python -m`: `oht train my_file:MyEnv` finds what lies here
-        warnings.formatwarning = lambda message, *_, **__: f"oht: {message}\n"
+        warnings.formatwarning = lambda message, *_, **__: f"oht: {' '.join(str(message).split())}\n"
         sys.stdout.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue]; a screen may lack signs
     words = list(sys.argv[1:] if arguments is None else arguments)
     if arguments is None and words[:1] == ["train"] and not {"--quiet", "-h", "--help"} & set(words):

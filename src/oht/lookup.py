@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import reduce
 from importlib import import_module
 from importlib.util import find_spec
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from oht.errors import UserError, unknown
@@ -76,8 +76,15 @@ def find(kind: str, place: str) -> Any:
 
 def missing(module: ModuleType, name: str) -> NotFound:
     """The error for a name that a module does not have, with the nearest that it has."""
-    known = [other for other in vars(module) if not other.startswith("_")]
+    known = [other for other, value in vars(module).items() if not other.startswith("_") and _own(module, value)]
     return NotFound(str(unknown(f"name in the module {module.__name__!r}:", name, known)))
+
+
+def _own(module: ModuleType, value: Any) -> bool:
+    """Whether a module has not just imported this; of plain values nobody knows."""
+    if isinstance(value, type | FunctionType):
+        return value.__module__ == module.__name__
+    return not isinstance(value, ModuleType)
 
 
 def place_of(thing: Any, module: str | None) -> str | None:

@@ -164,7 +164,7 @@ def describe(suite: Suite, found: Results) -> str:
             part(len(found.tasks), len(suite.tasks), "task"),
             seeds if seeds == "1 seed" else f"mean over {seeds}, band: {_band_of(suite)} over seeds",
             f"{part(len(ends), len(suite.jobs()), 'run')}, the shortest {part(min(ends), suite.steps, 'env step')}",
-            *(sentence.rstrip(".") for sentence in suite.readings()),
+            *(sentence.rstrip(".") for sentence in suite.readings(found.labels)),
         )
     )
 

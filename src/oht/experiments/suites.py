@@ -106,12 +106,10 @@ class Suite:
         """The settings of each label, in the first row that has it."""
         return {label: s for row in reversed(self.rows) for label, s in row.methods.items()}
 
-    def readings(self) -> list[str]:
-        """Sentences on what of the paper is trained, in the order of the labels."""
-        return readings.sentences(
-            {label: self.title_of(label) for label in self.labels},
-            {label: self.methods[label] for label in self.labels},
-        )
+    def readings(self, labels: Iterable[str] | None = None) -> list[str]:
+        """Sentences on what of the paper is trained, for these labels or all."""
+        chosen = {label: self.methods[label] for label in labels or self.labels}
+        return readings.sentences({label: self.title_of(label) for label in chosen}, chosen)
 
     def mapped(self, change: Callable[[str, str, Settings], Settings | None]) -> "Suite":
         """With the settings that `change(task, label, settings)` returns; None removes this task and label."""
