@@ -13,8 +13,8 @@ from pathlib import Path
 import jax
 
 import oht
+from oht.callbacks import Callback
 from oht.population import Learner
-from oht.report.progress import Reporter
 
 CASES = {  # name: (settings, goal)
     "static, P = 1": ({"method": "static"}, 0.10),
@@ -23,7 +23,7 @@ CASES = {  # name: (settings, goal)
 }
 
 
-class Clock(Reporter):
+class Clock(Callback):
     """Adds up the time in learning calls and in all, from the end of the first iteration on."""
 
     def __init__(self):
@@ -40,7 +40,7 @@ class Clock(Reporter):
 
         return call
 
-    def iteration(self, t, row, outcome):
+    def on_iteration(self, iteration):
         now = time.perf_counter()
         if self.since is not None:
             self.all = now - self.since
@@ -67,7 +67,7 @@ def main() -> None:
                 start_steps=1000,
                 eval_every=10**9,
                 eval_episodes=1,
-                progress=clock,
+                callbacks=[clock],
                 **settings,
             ).close()
         print(f"| {name} | {clock.all:.1f} | {1 - clock.inside / clock.all:.1%} | <= {goal:.0%} |", flush=True)

@@ -5,6 +5,7 @@ that they read. There is no population in here: `oht` adds that axis. This one i
 and a hyper-parameter that no built-in algorithm has: `effort`, the price of large actions.
 
     python examples/own_algorithm.py
+    cd examples && oht train Pendulum-v1 --algo own_algorithm:careful --tune effort=log:0.01..1
 """
 
 from pathlib import Path

@@ -5,6 +5,7 @@ A tuner is NumPy data in, data out: `ask` says what happens in an iteration (a `
 Both train and play one episode from the same state. If agent 1 did better, agent 0 goes on with its values and weights.
 
     python examples/own_tuner.py
+    cd examples && oht train Pendulum-v1 --method own_tuner:CLIMB --spread 2
 """
 
 from collections.abc import Mapping

@@ -144,6 +144,21 @@ class Raises(Probe):
         return 1.0
 
 
+class RaisesNowAndThen(FollowObservation):
+    """Fails in the third step of a quarter of its episodes, and in the reset of another eighth, as the seed decides."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        if seed % 8 == 7:  # pyright: ignore[reportOptionalOperand]
+            raise ConnectionError("no answer")
+        self.fragile = seed % 4 == 1  # pyright: ignore[reportOptionalOperand]
+        return super().reset(seed=seed, options=options)
+
+    def reward(self, action: np.ndarray) -> float:
+        if self.fragile and self.time == 2:
+            raise RuntimeError("the wheel came off")
+        return super().reward(action)
+
+
 class NotFinite(Probe):
     """Gives NaN as the reward or inf in the observation of its third step."""
 

@@ -74,7 +74,7 @@ def refused(capsys, *words: str) -> str:
         ("train nothing-like-it-at-all", "known: bullet/ant"),
         ("train Pendulum-v1@late", "'@delay5'"),
         ("train no_such_module:Env", "module"),
-        ("train environments:NoSuchEnv", "neither has 'NoSuchEnv'"),
+        ("train environments:NoSuchEnv", "neither has 'NoSuchEnv' nor registers it"),
         ("train Pendulum-v1 --algo td4", "did you mean 'td3'?"),
         ("train Pendulum-v1 --method oht_nstep", "did you mean 'oht-nstep'?"),
         ("train Pendulum-v1 --stepz 100", "did you mean '--steps'?"),
@@ -174,7 +174,7 @@ def test_a_config_file_that_is_no_text(capsys):
 
 @pytest.mark.parametrize(("task", "extra"), [("dm/walker-run", "envpool"), ("robo/ant", "bullet")])
 def test_a_missing_extra_says_how_to_install_it(task, extra, capsys, monkeypatch):
-    monkeypatch.setattr(tasks, "find_spec", lambda name: None)
+    monkeypatch.setattr(tasks, "importable", lambda name: False)
     assert f"pip install 'oht[{extra}]'" in refused(capsys, "train", task)
     cli.main(["tasks"])
     assert "yes" not in capsys.readouterr().out

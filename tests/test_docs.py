@@ -116,6 +116,7 @@ def test_commands_are_understood(page, monkeypatch, tmp_path):
     monkeypatch.setattr(config, "read_file", lambda path: {"task": "Pendulum-v1"})
     (tmp_path / "dock.py").write_text(next(blocks(TUTORIAL, "python")))
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(ROOT / "examples")  # where the user's own methods and algorithms are
     for name, (describe, run, line) in cli.COMMANDS.items():
         monkeypatch.setitem(cli.COMMANDS, name, (describe, run if name == "train" else understood, line))
     for words in commands(page):

@@ -14,18 +14,19 @@ SOURCE = Path(oht.__file__).parent
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
 IMPORTS: dict[str, set[str]] = {  # each imports only from those above it, and errors
     "errors": set(),
+    "lookup": set(),
     "settings": set(),
     "hyper": set(),
     "spaces": {"hyper"},
     "types": {"spaces"},
     "seeds": {"types"},
     "replay": {"types"},
-    "agents": {"hyper", "types"},
-    "envs": {"types"},
+    "agents": {"hyper", "lookup", "types"},
+    "envs": {"lookup", "seeds", "types"},
     "tuners": {"settings", "spaces", "types"},
     "population": {"replay", "types"},
     "learners": {"agents", "population", "replay", "tuners", "types"},
-    "methods": {"agents", "learners", "population", "spaces", "tuners", "types"},
+    "methods": {"agents", "learners", "lookup", "population", "spaces", "tuners", "types"},
     "health": {"population", "types"},
     "config": {"agents", "hyper", "methods", "settings", "spaces", "types"},
     "training": {"config", "envs", "health", "population", "replay", "seeds", "types"},
@@ -39,11 +40,11 @@ IMPORTS: dict[str, set[str]] = {  # each imports only from those above it, and e
     "signals": set(),
     "report": {"callbacks", "envs", "runs", "spaces", "types"},
     "api": {
-        *("agents", "callbacks", "compilation", "config", "envs", "methods", "policies", "population", "report"),
-        *("runs", "seeds", "signals", "training", "types"),
+        *("agents", "callbacks", "compilation", "config", "envs", "lookup", "methods", "policies", "population"),
+        *("report", "runs", "seeds", "signals", "training", "types"),
     },
     "experiments": {"api", "callbacks", "config", "envs", "runs", "settings", "signals", "spaces", "types"},
-    "cli": {"api", "config", "experiments", "hyper", "methods", "report", "runs", "settings"},
+    "cli": {"agents", "api", "config", "experiments", "hyper", "methods", "report", "runs", "settings"},
 }
 
 

@@ -95,6 +95,17 @@ def test_an_env_that_breaks_is_named_with_its_step():
         pool.rollout(still, [4, 5])
 
 
+def test_failed_episodes_are_repeated_as_in_this_process():
+    here, there = (
+        pool(environments.RaisesNowAndThen, 3, workers=n, env_errors=9) for pool, n in ((open_pool, 0), (on_ray, 2))
+    )
+    for one, other in zip(here.rollout(still, [1, 2, 7]), there.rollout(still, [1, 2, 7]), strict=True):
+        assert equal(one, other)
+    assert [drop.seed for drop in here.dropped] == [drop.seed for drop in there.dropped] != []
+    here.close()
+    there.close()
+
+
 def workers_of(pool: Any) -> list[Any]:
     return pool._backend._workers
 

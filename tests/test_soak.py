@@ -240,7 +240,7 @@ def harmed(content: bytes, rng: random.Random) -> tuple[str, bytes | None]:
 def stopped(request, tmp_path_factory) -> oht.Run:
     """A run with two checkpoints, several pieces of replay (with pbt one replay for each agent) and a best agent."""
     out = tmp_path_factory.mktemp("stopped") / "run"
-    return tiny(out, request.param, progress=StopsAfter(4), checkpoint_every=0)
+    return tiny(out, request.param, callbacks=[StopsAfter(4)], checkpoint_every=0)
 
 
 def bits(tree: Any) -> list[tuple]:

@@ -45,7 +45,7 @@ def test_any_gymnasium_id_and_any_callable(name: str):
         ("dm/walker-run@delay", "'@delay5'"),
         ("dm/walker-run@delay0", "'@delay5'"),
         ("dm/walker-run@slow", "'@delay5'"),
-        ("no_such_module:Env", "'module:name'"),
+        ("no_such_module:Env", "neither in the current folder nor installed"),
         ("environments:", "'module:name'"),
     ],
 )

@@ -4,7 +4,8 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from oht import agents, compilation, config, methods, policies, population, runs, seeds, training
+from oht import agents, compilation, config, lookup, methods, policies, population, runs, seeds, training
 from oht.agents import normalise
 from oht.callbacks import Callbacks, checked
+from oht.envs.backend import EnvError
 from oht.envs.rendered import Scene
 from oht.errors import UserError
 from oht.report import videos
@@ -24,7 +26,7 @@ from oht.runs import checkpoints
 from oht.runs.recorder import Recorder
 from oht.signals import interruption
 from oht.training import Progress, Setup
-from oht.types import Algorithm, Evaluation, Iteration, Method, Phase, Start
+from oht.types import Algorithm, EnvFailure, Evaluation, Iteration, Method, Phase, Start
 
 STOPPING = "saving and stopping after this iteration; a second Ctrl-C stops at once"
 
@@ -117,11 +119,19 @@ class Run:
         """What happened and when: the lines of events.jsonl."""
         return runs.events(self.path)
 
+    @property
+    def env_errors(self) -> int:
+        """How many episodes were dropped because the env failed in them."""
+        return sum(event["event"] == "env-error" for event in self.events)
+
     def evaluate(self, episodes: int = 10, seed: int = 0) -> list[float]:
         """Returns of the champion without exploration noise, one per episode."""
         if episodes < 1:
             raise UserError(f"episodes is {episodes}, but must be at least 1.")
-        return training.evaluate(self.setup, self.progress, seed, episodes)
+        returns = training.evaluate(self.setup, self.progress, seed, episodes)
+        for dropped in training.take_dropped(self.setup):
+            warnings.warn(f"an episode was repeated: {dropped.error}", stacklevel=2)
+        return returns
 
     def video(self, path: str | Path | None = None, episodes: int = 1, seed: int = 0) -> Path:
         """Film episodes of the champion, with the return in the corner, and return the file: an MP4 or a GIF.
@@ -181,8 +191,10 @@ def train(
     """Train on a task, a Gymnasium id or a function that makes an env, and return the run.
 
     `algo` is a name or a user's own factory (spec, **options) -> Algorithm; `method` is a name or a user's own Method,
-    by default `oht` where there is something to tune and `static` where not. Every setting of the command line is an
-    argument here (`n_step=3`, `steps=1_000_000`, `tune={"n_step": oht.Choice(1, 2, 3)}`).
+    by default `oht` where there is something to tune and `static` where not. Users' own have names, too: `module:name`.
+    `env_kwargs` are arguments with which the env is made.
+    Every setting of the command line is an argument here (`n_step=3`, `steps=1_000_000`,
+    `tune={"n_step": oht.Choice(1, 2, 3)}`).
     `out` is the run folder; without it a new one is made under runs/. `progress` shows a progress bar; `callbacks`
     are objects with methods such as `on_evaluation` (see `oht.Callback`), which can also stop the run.
     On Ctrl-C the run is saved and KeyboardInterrupt is raised; `resume` continues it.
@@ -191,8 +203,8 @@ def train(
     env = task if callable(task) else None
     own_algo = algo if callable(algo) else None
     own_method = method if isinstance(method, Method) else None
-    values = {**settings, "task": _place(task) if env else task, "algo": _name(algo) if own_algo else algo}
-    values["method"] = _name(own_method.make) if own_method else method
+    values = {**settings, "task": _env_name(env) if env else task, "algo": _name(algo) if own_algo else algo}
+    values["method"] = _name(own_method, own_method.make) if own_method else method
     resolved = config.resolve(values, own_algo, own_method)
     run, told = resolved.run, _callbacks(resolved, progress, callbacks)
     path = Path(out) if out is not None else runs.fresh_path(Path("runs"), run.task, run.method, run.seed)
@@ -208,6 +220,7 @@ def resume(
     path: str | Path,
     *,
     steps: int | None = None,
+    env_errors: int | None = None,
     env: Callable[[], Any] | None = None,
     algo: Callable[..., Algorithm] | None = None,
     method: Method | None = None,
@@ -216,16 +229,19 @@ def resume(
 ) -> Run:
     """Continue a run exactly as if it had never stopped, to more steps if `steps` is given.
 
+    With `env_errors` it goes on with another patience than it had: a run that an env stopped can be continued so.
     An env, algorithm, method or callback that was given as a Python object must be given again.
     """
     compilation.use_cache()
     path = Path(path)
-    resolved = _config_of(path, algo, method, steps)
+    changes = {name: value for name, value in (("steps", steps), ("env_errors", env_errors)) if value is not None}
+    resolved = _config_of(path, algo, method, changes)
+    _check_env(path, resolved, env)
     told = _callbacks(resolved, progress, callbacks)
     with runs.locked(path), _opened(resolved, env) as setup:
         _check_memory(setup)
         state, counters = _read(path, setup)
-        if steps is not None:
+        if changes:
             if setup.config.run.steps < state.env_steps:
                 raise UserError(f"{path} has {state.env_steps} steps already, so it cannot end at {steps}.")
             with runs.refused(path):
@@ -248,7 +264,9 @@ def load(
     """
     compilation.use_cache()
     path = Path(path)
-    with _opened(_config_of(path, algo, method), env) as setup:
+    resolved = _config_of(path, algo, method)
+    _check_env(path, resolved, env)
+    with _opened(resolved, env) as setup:
         shapes = _shapes(setup)
         state = (shapes.agents, shapes.tuner, shapes.owed)
         (members, tuner, owed), counters, _ = checkpoints.load(path / "checkpoint", state, None)
@@ -259,13 +277,19 @@ def load(
         return Run(path, setup, Progress(jax.device_put(members), tuner, shapes.replay, owed, **_counts(counters)))
 
 
-def _name(thing: Any) -> str:
-    return getattr(thing, "__name__", type(thing).__name__).strip("<>")
+def _name(thing: Any, maker: Any = None) -> str:
+    """`module:name` of a user's object, by which it is found again; a plain name where that is not possible."""
+    maker = maker or thing
+    plain = getattr(maker, "__name__", type(maker).__name__).strip("<>")
+    return lookup.place_of(thing, getattr(maker, "__module__", None)) or plain
 
 
-def _place(thing: Any) -> str:
-    """The import path of a function or class: `module:name`."""
-    return f"{thing.__module__}:{getattr(thing, '__qualname__', type(thing).__name__)}"
+def _env_name(make: Callable[[], Any]) -> str:
+    """The same for a function or class that makes an env; one with arguments bound to it is not found by its name."""
+    if isinstance(make, partial):
+        return f"{_env_name(make.func)}(...)"
+    qualified = f"{make.__module__}:{getattr(make, '__qualname__', type(make).__name__)}"
+    return lookup.place_of(make, make.__module__) or qualified
 
 
 def _callbacks(resolved: config.Config, progress: bool, given: Sequence[Any]) -> Callbacks:
@@ -276,18 +300,44 @@ def _callbacks(resolved: config.Config, progress: bool, given: Sequence[Any]) ->
     return Callbacks([*own, *([Terminal()] if progress else []), *checked(given)])
 
 
-def _config_of(path: Path, algo: Any, method: Method | None, steps: int | None = None) -> config.Config:
+def _config_of(path: Path, algo: Any, method: Method | None, changes: Mapping[str, Any] | None = None) -> config.Config:
+    """The config of a run folder, with changes; users' own algorithms and methods are given or found by their names."""
     runs.check(path)
     values = config.read_file(path / "config.toml")
-    for what, given, known in (("algo", algo, agents.ALGORITHMS), ("method", method, methods.METHODS)):
-        if given is None and values.get(what) not in known:
-            raise UserError(
-                f"{path} was trained with the {what} {values.get(what)!r}, which is not one of oht's; "
-                f"if it is your own, give it again from Python, as in oht.load(path, {what}=...)."
-            )
-    if steps is not None:
-        values["steps"] = steps
-    return config.resolve(values, algo, method)
+    for what, given, find in (("algo", algo, agents.factory), ("method", method, methods.find)):
+        if given is None:
+            with _again(path, what, str(values.get(what))):
+                find(str(values.get(what)))
+    return config.resolve({**values, **(changes or {})}, algo, method)
+
+
+def _check_env(path: Path, resolved: config.Config, env: Callable | None) -> None:
+    """Refuse a run whose env is a user's own, has no name by which it is found, and was not given again."""
+    if env is None and ":" in resolved.run.task:
+        with _again(path, "env", resolved.run.task):
+            training.check_env(resolved)
+
+
+@contextlib.contextmanager
+def _again(path: Path, what: str, name: str) -> Iterator[None]:
+    """Say how to give a user's own object again, where it is not found by its name."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(
+            f"{path} was trained with the {what} {name!r}, which is not found here: {_why_not_found(name, error)} "
+            f"give it again from Python, as in oht.load(path, {what}=...)."
+        ) from error
+
+
+def _why_not_found(name: str, error: UserError) -> str:
+    if name.startswith("__main__:"):
+        return "it belongs to a script, not to a module that can be imported;"
+    if name.endswith("(...)"):
+        return "it is a functools.partial, whose arguments are not kept (those in env_kwargs are);"
+    if "<" in name or ":" not in name:
+        return "it is a lambda or was made inside of a function;" if "<" in name else "it is none of oht's own;"
+    return f"{str(error).rstrip('.')}; run this where it can be imported, or"
 
 
 @contextlib.contextmanager
@@ -359,7 +409,7 @@ def _continue(path: Path, setup: Setup, t: Progress, counters: dict[str, Any], c
                 recorder.checkpoint(t)  # a run that is resumed to more steps does not have the last evaluation
                 if result.finished:
                     if recorder.evaluated < t.env_steps:
-                        callbacks.tell(_evaluate(setup, t, recorder))
+                        callbacks.tell(_evaluate(setup, t, recorder, callbacks))
                     recorder.event("end", t)
             except BaseException as error:
                 callbacks.end(recorder.end("failed", str(error) or type(error).__name__))
@@ -387,25 +437,41 @@ def _train(setup: Setup, t: Progress, recorder: Recorder, callbacks: Callbacks, 
     try:
         while t.env_steps < run.start_steps and going():
             t = training.explore_at_random(setup, t)
+            _note_dropped(setup, t, recorder, callbacks)
             callbacks.tell(Phase("random actions", t.env_steps, run.start_steps))
         while t.env_steps < run.steps and going():
             t, results = training.iterate(setup, t, learning)
+            _note_dropped(setup, t, recorder, callbacks)
             events: list[Iteration | Evaluation] = [recorder.iteration(t, results)]
             if t.env_steps // run.eval_every > recorder.evaluated // run.eval_every:
-                events.append(_evaluate(setup, t, recorder))
+                events.append(_evaluate(setup, t, recorder, callbacks))
             if time.monotonic() - recorder.saved > 60 * run.checkpoint_every:
                 recorder.checkpoint(t)
             for event in events:
                 callbacks.tell(event)
     except UserError as error:  # the env failed or every agent diverged: `t` is the state from before
+        _note_dropped(setup, t, None, callbacks)  # a resumed run drops them again, and then records them
         recorder.checkpoint(t)
         recorder.event("failure", t, reason=str(error))
+        if isinstance(error, EnvError) and not run.env_errors:
+            hint = f"to repeat such episodes: oht train --resume {recorder.path} --env-errors 5"
+            raise EnvError(f"{str(error).rstrip('.')} ({hint}).") from error
         raise
     return t
 
 
-def _evaluate(setup: Setup, t: Progress, recorder: Recorder) -> Evaluation:
-    return recorder.evaluation(t, training.evaluate(setup, t), _champion(setup, t))
+def _evaluate(setup: Setup, t: Progress, recorder: Recorder, callbacks: Callbacks) -> Evaluation:
+    returns = training.evaluate(setup, t)
+    _note_dropped(setup, t, recorder, callbacks)
+    return recorder.evaluation(t, returns, _champion(setup, t))
+
+
+def _note_dropped(setup: Setup, t: Progress, recorder: Recorder | None, callbacks: Callbacks) -> None:
+    """Report the episodes in which the env failed, and record them if there is a recorder."""
+    for dropped in training.take_dropped(setup):
+        if recorder:
+            recorder.env_error(t, dropped)
+        callbacks.tell(EnvFailure(t.env_steps, dropped.seed, str(dropped.error)))
 
 
 def _announce_stop() -> None:

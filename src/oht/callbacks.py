@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from oht.errors import UserError, unknown
-from oht.types import End, Evaluation, Iteration, Phase, Start
+from oht.types import End, EnvFailure, Evaluation, Iteration, Phase, Start
 
-Event = Start | Phase | Iteration | Evaluation | End
+Event = Start | Phase | Iteration | EnvFailure | Evaluation | End
 HOOKS = {
     Start: "on_start",
     Phase: "on_phase",
     Iteration: "on_iteration",
+    EnvFailure: "on_env_error",
     Evaluation: "on_evaluation",
     End: "on_end",
 }
@@ -32,6 +33,7 @@ class Callback:
     def on_start(self, start: Start, /) -> bool | None: ...
     def on_phase(self, phase: Phase, /) -> bool | None: ...
     def on_iteration(self, iteration: Iteration, /) -> bool | None: ...
+    def on_env_error(self, failure: EnvFailure, /) -> bool | None: ...
     def on_evaluation(self, evaluation: Evaluation, /) -> bool | None: ...
     def on_end(self, end: End, /) -> bool | None: ...
 
@@ -49,7 +51,7 @@ class Callbacks:
             self._begun.append(callback)
             self._tell(callback, event)
 
-    def tell(self, event: Phase | Iteration | Evaluation) -> None:
+    def tell(self, event: Phase | Iteration | EnvFailure | Evaluation) -> None:
         for callback in self._begun:
             self._tell(callback, event)
 

@@ -1,10 +1,13 @@
 """Argument parsing only; each command is a few lines that call other modules."""
 
 import argparse
+import ast
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+import tomllib
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import partial
 from importlib.metadata import version
@@ -23,6 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command `oht`. A user's mistake is one sentence on stderr and exit code 2; 130: stopped by a signal."""
     if arguments is None:
         sys.path.insert(0, "")  # as with `python -m`: `oht train my_file:MyEnv` finds what lies here
+        warnings.formatwarning = lambda message, *_, **__: f"oht: {' '.join(str(message).split())}\n"
         sys.stdout.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue]; a screen may lack signs
     words = list(sys.argv[1:] if arguments is None else arguments)
     if arguments is None and words[:1] == ["train"] and not {"--quiet", "-h", "--help"} & set(words):
@@ -80,12 +84,16 @@ def _describe_train(parser: Parser) -> None:
     from oht import settings
     from oht.config import RunSettings
     from oht.hyper import HYPER_PARAMETERS, OPTIONS
-    from oht.methods import METHODS
+    from oht.methods import METHODS, find
 
-    chosen = _method_of(parser.words, METHODS)
+    method = _named(parser.words, "method")
+    if method and method not in METHODS and ":" not in method:
+        raise unknown("method", method, METHODS)
+    chosen = find(method) if method else None
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.usage = "oht train TASK [--SETTING VALUE ...] [--tune NAME=SPACE ...]\n       oht train --resume RUN"
-    methods = "\n".join(f"  {name:14} {method.summary}" for name, method in METHODS.items())
+    methods = "\n".join(f"  {name:14} {known.summary}" for name, known in METHODS.items())
+    methods += "\n  module:name    one of your own (docs/python.md)"
     more = "" if chosen else "\nThe settings of a method: oht train --method NAME --help\n"
     parser.epilog = (
         f"methods:\n{methods}\n{more}\n{SPACES}\n\nA config file holds the same names as TOML; flags win over it."
@@ -111,6 +119,9 @@ def _describe_train(parser: Parser) -> None:
     parser.add_argument(
         "--tune", action="append", default=[], metavar="NAME=SPACE", help="n_step=1,2,3 or actor_lr=log:1e-5..1e-2"
     )
+    parser.add_argument(
+        "--env-arg", action="append", default=[], metavar="NAME=VALUE", help="an argument of the env, as in gravity=9.8"
+    )
     run = parser.add_argument_group("run")
     for f in fields(RunSettings):
         if f.name != "task":
@@ -121,25 +132,42 @@ def _describe_train(parser: Parser) -> None:
     hyper = parser.add_argument_group("hyper-parameters (all can be tuned)")
     for name, declared in HYPER_PARAMETERS.items():
         flag(hyper, name, _help_of(declared))
+    for own, default in _own_hyper(_named(parser.words, "algo")).items():
+        flag(hyper, own, f"of your own algorithm{settings.default_of(default)}")
     if chosen:
-        group = parser.add_argument_group(f"method {chosen}")
-        for f in fields(METHODS[chosen].settings):
+        group = parser.add_argument_group(f"method {method}")
+        for f in fields(chosen.settings):
             flag(group, f.name, settings.help_of(f))
     for method in METHODS.values():  # taken, so that a setting of another method can be refused by name
         for f in fields(method.settings):
             flag(parser, f.name, argparse.SUPPRESS)
 
 
-def _method_of(words: Sequence[str], known: Iterable[str]) -> str | None:
-    """The built-in method that a command line names, for its help."""
-    following = [after for word, after in pairwise(words) if word == "--method"]
-    following += [word.removeprefix("--method=") for word in words if word.startswith("--method=")]
-    for name in following[-1:]:
-        if name in known:
-            return name
-        if {"-h", "--help"} & set(words) and ":" not in name:
-            raise unknown("method", name, known)
-    return None
+def _named(words: Sequence[str], setting: str) -> str | None:
+    """The method or algorithm that a command line names, itself or by its config file: its flags depend on it."""
+    name = _value(words, f"--{setting}")
+    file = _value(words, "--config")
+    if name is None and file is not None:
+        from oht import config
+
+        name = config.read_file(Path(file)).get(setting)
+    return name if isinstance(name, str) else None
+
+
+def _value(words: Sequence[str], flag: str) -> str | None:
+    """What follows a flag for the last time."""
+    following = [after for word, after in pairwise(words) if word == flag]
+    following += [word.removeprefix(f"{flag}=") for word in words if word.startswith(f"{flag}=")]
+    return following[-1] if following else None
+
+
+def _own_hyper(algo: str | None) -> dict[str, float]:
+    """The hyper-parameters of a user's own algorithm that no other has."""
+    if algo is None or ":" not in algo:
+        return {}
+    from oht import agents
+
+    return dict(agents.checked(algo, agents.factory(algo), {}).hyper)
 
 
 def _help_of(declared: Any) -> str:
@@ -167,18 +195,24 @@ def _train(options: argparse.Namespace) -> int:
     given = {name[4:]: value for name, value in vars(options).items() if name.startswith("set_") and value is not None}
     show = not options.quiet
     if options.resume:
-        others = (options.task, options.out, options.config, options.tune, options.overwrite)
+        others = (options.task, options.out, options.config, options.tune, options.env_arg, options.overwrite)
         others += (options.seeds, options.jobs)
-        if any(others) or set(given) - {"steps"}:
-            raise UserError("--resume continues the run as it was; only --steps and --quiet can be given with it.")
-        steps = settings.number("steps", given["steps"], int) if "steps" in given else None
-        return _ended(partial(api.resume, options.resume, steps=steps, progress=show), show)
+        if any(others) or set(given) - {"steps", "env_errors"}:
+            raise UserError(
+                "--resume continues the run as it was; only --steps, --env-errors and --quiet can be given with it."
+            )
+        changes = {name: settings.number(name, value, int) for name, value in given.items()}
+        return _ended(partial(api.resume, options.resume, **changes, progress=show), show)
     values = config.read_file(options.config) if options.config else {}
     for name in ("out", "overwrite", "progress", "callbacks", "seeds", "jobs"):
         if name in values:
             raise UserError(f"{name} in {options.config} is no setting of a run; give it on the command line.")
     values |= given | ({"task": options.task} if options.task else {})
     values["tune"] = {**values.get("tune", {}), **dict(map(_assignment, options.tune))}
+    if options.env_arg:
+        arguments = (_assignment(text, "--env-arg NAME=VALUE", "--env-arg gravity=9.8") for text in options.env_arg)
+        file = values.get("env_kwargs", {})
+        values["env_kwargs"] = {**(file if isinstance(file, dict) else {}), **{n: _literal(v) for n, v in arguments}}
     if not values.get("task"):
         raise UserError("which task? For example: oht train Pendulum-v1, or one of `oht tasks`.")
     if options.seeds is not None:
@@ -226,6 +260,15 @@ def _assignment(text: str, form: str = "--tune NAME=SPACE", example: str = "--tu
         flag, _, form = form.partition(" ")
         raise UserError(f"{flag} {text!r} is not {form}; for example {example}.")
     return name.replace("-", "_"), value
+
+
+def _literal(text: str) -> Any:
+    """A value as TOML or Python writes it; anything else, also a date, is a text."""
+    for read in (lambda: tomllib.loads(f"value = {text}")["value"], lambda: ast.literal_eval(text)):
+        with contextlib.suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+            if isinstance(value := read(), bool | int | float | str | list | tuple | dict):
+                return value
+    return text
 
 
 def _describe_eval(parser: argparse.ArgumentParser) -> None:

@@ -5,7 +5,7 @@ The algorithms and methods are imported when a run is resolved, so that help nee
 
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,8 +26,10 @@ class RunSettings:
     """The settings that every run has, whatever its algorithm and method."""
 
     task: str = setting("", "one of `oht tasks`, a Gymnasium id, or module:Id")
-    algo: str = setting("td3", "the algorithm: td3, ddpg, sac, or uniform (random actions)")
-    method: str = setting("static", "how hyper-parameters are chosen, see below (default with --tune: oht)")
+    algo: str = setting("td3", "the algorithm: td3, ddpg, sac, uniform (random actions), or module:name")
+    method: str = setting(
+        "static", "how hyper-parameters are chosen: see below, or module:name (default with --tune: oht)"
+    )
     steps: int = setting(1_000_000, "env steps of all agents together, random start included", low=1, high=10**9)
     start_steps: int = setting(10_000, "env steps with random actions at the start", low=1, high=10**9)
     # always a number once a config is resolved
@@ -48,6 +50,9 @@ class RunSettings:
         None, "processes that step the envs; 0: none (default: depends on the task)", low=0, high=1000
     )
     pool: Literal["auto", "ray"] = setting("auto", "ray: the workers are actors of a Ray cluster")
+    env_errors: int = setting(
+        0, "times in a row that an episode is repeated from another seed if the env fails in it", low=0, high=1000
+    )
     checkpoint_every: float = setting(5.0, "minutes between checkpoints", low=0, high=10**6)
     tensorboard: bool = setting(True, "write TensorBoard files")
     track: Literal["none", "wandb"] = setting("none", "wandb: also send the run to Weights & Biases")
@@ -65,6 +70,7 @@ class Config:
     tune: Mapping[str, spaces.Dimension]  # what the method tunes
     factory: "Callable[..., Algorithm]"  # the algorithm
     method: Method  # how its hyper-parameters are chosen
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict)  # the arguments with which envs are made
 
     def algorithm(self, spec: Spec) -> "Algorithm":
         """The algorithm for a task of these sizes, as the method wants it."""
@@ -93,6 +99,7 @@ def resolve(
     everything = {str(name).replace("-", "_"): value for name, value in values.items()}
     given = {name: value for name, value in everything.items() if value is not None}
     tune = {name: spaces.dimension(name, space) for name, space in table(given.pop("tune", {})).items()}
+    env_kwargs = _env_kwargs(given.pop("env_kwargs", {}))
     given.setdefault("method", "oht" if tune else "static")
     run = settings.read(RunSettings, {n: given.pop(n) for n in settings.names(RunSettings) if n in given})
     method = method or methods.find(run.method)
@@ -103,17 +110,17 @@ def resolve(
         given.setdefault("alpha", HYPER_PARAMETERS["alpha"].default)  # to tune the temperature it must not be learned
 
     options = {name: _option(name, given.pop(name, default)) for name, default in own.items()}
-    defaults = algorithm(Spec(1, 1), **options).hyper
+    defaults = agents.checked(run.algo, algorithm, options).hyper
     hyper = {n: _hyper(n, given.pop(n)) for n in defaults if n in given}
     tuner = settings.read(method.settings, {n: given.pop(n) for n in settings.names(method.settings) if n in given})
-    here = [*settings.names(RunSettings), *own, *defaults, *settings.names(method.settings)]
+    here = [*settings.names(RunSettings), *own, *defaults, *settings.names(method.settings), "tune", "env_kwargs"]
     for name in given:
         raise _misplaced(name, run, here)
-    for name in sorted(everything.keys() - _known() - {"tune", *here}):
+    for name in sorted(everything.keys() - _known() - set(here)):
         raise unknown("setting", name, here)
     _check_tune(tune, {**defaults, **hyper})
     run = _run(run)
-    config = Config(run, options, hyper, tuner, tune, algorithm, method)
+    config = Config(run, options, hyper, tuner, tune, algorithm, method, env_kwargs)
     for name in hyper.keys() - config.algorithm(Spec(1, 1)).hyper.keys():
         raise UserError(f"{name} is learned; give its start in the space, as in tune {name}=log:{hyper[name]:g}.")
     return config
@@ -151,6 +158,26 @@ def table(tune: Any) -> dict[str, Any]:
     if not isinstance(tune, Mapping):
         raise UserError(f"tune is {tune!r}, but must be a table of names and spaces, as in n_step = [1, 2, 3].")
     return {str(name).replace("-", "_"): space for name, space in tune.items()}
+
+
+def _env_kwargs(given: Any) -> dict[str, Any]:
+    """The arguments of an env: names and values that a config file can hold."""
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        raise UserError(f"env_kwargs is {given!r}, but must be a table of names and values, as in gravity = 9.8.")
+    return {name: _storable(f"{name} in env_kwargs", value) for name, value in given.items()}
+
+
+def _storable(name: str, value: Any) -> Any:
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {key: _storable(name, part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_storable(name, part) for part in value]
+    if isinstance(value, str | bool | int | float):
+        return value
+    raise UserError(
+        f"{name} is {value!r}, which config.toml cannot hold; give numbers, texts, true, false, or lists and dicts of "
+        "them, or pass a function that makes the env."
+    )
 
 
 def _option(name: str, value: Any) -> Any:
@@ -194,7 +221,7 @@ def _joined(names: Sequence[str]) -> str:
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """The settings of a TOML file: flat names, and a table `tune`."""
+    """The settings of a TOML file: flat names, and the tables `tune` and `env_kwargs`."""
     try:
         values = tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError:
@@ -212,6 +239,8 @@ def flat(config: Config) -> dict[str, Any]:
     values: dict[str, Any] = {name: value for name, value in everything.items() if value is not None}
     if config.tune:
         values["tune"] = {name: spaces.format(dim) for name, dim in config.tune.items()}
+    if config.env_kwargs:
+        values["env_kwargs"] = config.env_kwargs
     return values
 
 

@@ -3,9 +3,10 @@
 JAX is imported only when a method makes its learner or adapts an algorithm, so that help and checks are quick.
 """
 
+from dataclasses import is_dataclass
 from typing import Any
 
-from oht import errors
+from oht import errors, lookup
 from oht.errors import UserError
 from oht.spaces import Choice, Dimension, Int, LogFloat, resolved
 from oht.tuners import arms, cemrl, meta_gradient, pbt, race, random, sampled, schedule, static
@@ -90,6 +91,15 @@ METHODS: dict[str, Method] = {
 
 
 def find(name: str) -> Method:
-    if name not in METHODS:
+    """One of the methods above, or a user's own by `module:name`."""
+    if name in METHODS:
+        return METHODS[name]
+    if ":" not in name:
         raise errors.unknown("method", name, METHODS)
-    return METHODS[name]
+    found = lookup.find("method", name)
+    if not isinstance(found, Method) or not is_dataclass(found.settings):
+        raise UserError(
+            f"{name} is no method, but of type {type(found).__name__}; a method is an "
+            "oht.Method(summary, settings, make), and its settings are a dataclass."
+        )
+    return found

@@ -25,6 +25,7 @@ Purpose = Literal[
     "evaluation",  # by iteration: starts and champions of an evaluation while training
     "evaluation on demand",  # the same for an evaluation that a user asks for, by its own seed
     "policy",  # which agent is deployed, and its noise
+    "another start",  # by attempt, from the seed of an episode in which the env failed
 ]
 PURPOSES = get_args(Purpose)
 MOST = 2**31 - 1  # seeds of environments lie below
@@ -45,3 +46,8 @@ def key(seed: int, purpose: Purpose, number: int = 0) -> Key:
 def start(seed: int, number: int) -> int:
     """The seed of the environment for episodes that begin in state `number`."""
     return int(generator(seed, "start", number).integers(MOST))
+
+
+def another_start(start: int, attempt: int) -> int:
+    """The seed of the environment when the episode with the seed `start` is repeated, because the env failed in it."""
+    return int(generator(start, "another start", attempt).integers(MOST))

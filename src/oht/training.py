@@ -14,7 +14,9 @@ import numpy as np
 from oht import health, population, seeds
 from oht import replay as ring
 from oht.config import Config
-from oht.envs.pool import Pool, open_pool
+from oht.envs.gym import maker
+from oht.envs.pool import Dropped, Pool, open_pool
+from oht.envs.tasks import find
 from oht.health import Health
 from oht.population import Actors, Learner, Report
 from oht.types import Algorithm, Clock, Episode, Outcome, Proposal, Row, Spec, Tuner
@@ -64,7 +66,8 @@ def build(config: Config, env: Callable | None = None) -> Setup:
     """Open the task and make algorithm, tuner and learner."""
     run, method = config.run, config.method
     where = {"workers": run.workers, "kind": run.pool}
-    opened = partial(open_pool, env or run.task, delay=run.delay, max_episode=run.max_episode, **where)
+    what = {"env_kwargs": config.env_kwargs, "env_errors": run.env_errors}
+    opened = partial(open_pool, env or run.task, delay=run.delay, max_episode=run.max_episode, **what, **where)
     eval_pool = opened(run.eval_episodes)
     algorithm = config.algorithm(Spec(eval_pool.obs, eval_pool.action))
     config = config.with_hyper(algorithm.hyper)
@@ -81,6 +84,13 @@ def build(config: Config, env: Callable | None = None) -> Setup:
         pool=cache(partial(opened, tuner.population)),
         unstick=tuner.population > 1 if run.unstick is None else run.unstick,
     )
+
+
+def check_env(config: Config) -> None:
+    """Refuse a task by whose name no env is found."""
+    task = find(config.run.task)
+    if task.backend == "gymnasium":
+        maker(task)
 
 
 def start(setup: Setup) -> Progress:
@@ -186,11 +196,23 @@ def _rollouts(
     return episodes
 
 
+def take_dropped(setup: Setup) -> list[Dropped]:
+    """The episodes that were dropped since the last call, because the env failed in them."""
+    dropped = [episode for pool in _pools(setup) for episode in pool.dropped]
+    for pool in _pools(setup):
+        pool.dropped.clear()
+    return dropped
+
+
 def close(setup: Setup) -> None:
     """Close the envs."""
-    setup.eval_pool.close()
-    if setup.pool.cache_info().currsize:
-        setup.pool().close()
+    for pool in _pools(setup):
+        pool.close()
+
+
+def _pools(setup: Setup) -> list[Pool]:
+    """Those that are open."""
+    return [setup.eval_pool, *([setup.pool()] if setup.pool.cache_info().currsize else [])]
 
 
 def _stored(setup: Setup, t: Progress, episodes: list[Episode], actors: np.ndarray | None) -> Progress:

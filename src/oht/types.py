@@ -187,6 +187,14 @@ class Iteration(NamedTuple):
     saturated: list[int]  # agents whose actions are all at their bounds, and were not in the iteration before
 
 
+class EnvFailure(NamedTuple):
+    """The env failed in an episode, which is repeated from another seed (`env_errors`)."""
+
+    env_steps: int  # those of the run so far
+    seed: int  # of the episode
+    message: str
+
+
 class Evaluation(NamedTuple):
     """An evaluation is done and written."""
 

@@ -22,6 +22,13 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+class Dropped(NamedTuple):
+    """An episode in which the env failed, and which is repeated from another seed."""
+
+    seed: int
+    error: EnvError
+
+
 class Pool(Protocol):
     """Plays whole episodes, each determined by its seed and its actions alone."""
 
@@ -30,16 +37,25 @@ class Pool(Protocol):
     size: int
     limit: int  # steps after which an episode is cut
     spaces: tuple[spaces.Space, spaces.Box]  # the env's own, of observations and actions
+    dropped: list[Dropped]  # the episodes that were repeated, until someone takes them from here
 
     def rollout(self, act: Act, seeds: Sequence[int]) -> list[Episode]:
         """One episode for each of M <= size seeds, all running at once.
 
         `act` is called once per time step with the observations of all M; the rows of episodes that have ended are
-        stale, and what it answers there is ignored.
+        stale, and what it answers there is ignored. An episode in which the env fails may be repeated from another
+        seed; time then counts on, so that no two episodes have the same noise.
         """
         ...
 
     def close(self) -> None: ...
+
+
+class EnvStarts(NamedTuple):
+    """What a reset of n envs gave."""
+
+    obs: np.ndarray  # (n, obs) float32
+    errors: dict[int, EnvError]  # by row: envs that failed; their observations mean nothing
 
 
 class EnvSteps(NamedTuple):
@@ -49,6 +65,7 @@ class EnvSteps(NamedTuple):
     reward: np.ndarray  # (n,)
     terminated: np.ndarray  # (n,) bool
     truncated: np.ndarray  # (n,) bool, by a time limit of the env's own
+    errors: dict[int, EnvError]  # by row: envs that failed; what else is in their rows means nothing
 
 
 class Backend(Protocol):
@@ -58,8 +75,8 @@ class Backend(Protocol):
     action: int
     spaces: tuple[spaces.Space, spaces.Box]  # the env's own, of observations and actions
 
-    def reset(self, seeds: Sequence[int]) -> np.ndarray:
-        """Starts env 0..M-1 anew, each by its own seed, whatever happened before: observations (M, obs)."""
+    def reset(self, seeds: Sequence[int]) -> EnvStarts:
+        """Starts env 0..M-1 anew, each by its own seed, whatever happened before."""
         ...
 
     def step(self, alive: np.ndarray, actions: np.ndarray) -> EnvSteps:

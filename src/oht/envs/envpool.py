@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from oht.envs.backend import EnvSteps, cores
+from oht.envs.backend import EnvStarts, EnvSteps, cores
 from oht.envs.tasks import Task
 from oht.errors import UserError
 
@@ -42,14 +42,14 @@ class EnvPool:
             raise UserError(f"EnvPool's {task.env} takes actions in {box}; only those in [-1, 1] are supported.")
         self.action, self.spaces = box.shape[0], (self._envs.observation_space, box)
 
-    def reset(self, seeds: Sequence[int]) -> np.ndarray:
+    def reset(self, seeds: Sequence[int]) -> EnvStarts:
         threads = min(len(seeds), cores())
         self._envs = self._make(num_envs=len(seeds), num_threads=threads, seed=list(seeds), **self._options)
-        return self._flat(self._envs.reset()[0])
+        return EnvStarts(self._flat(self._envs.reset()[0]), {})
 
     def step(self, alive: np.ndarray, actions: np.ndarray) -> EnvSteps:
         obs, reward, terminated, truncated, _ = self._envs.step(np.clip(actions, -1, 1), alive)
-        return EnvSteps(self._flat(obs), reward, terminated, truncated)
+        return EnvSteps(self._flat(obs), reward, terminated, truncated, {})
 
     def close(self) -> None:
         self._envs.close()

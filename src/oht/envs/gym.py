@@ -2,39 +2,68 @@
 
 import ctypes
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from difflib import get_close_matches
 from functools import partial
-from importlib import import_module
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from oht.envs.backend import EnvError, EnvSteps
+from oht import lookup
+from oht.envs.backend import EnvError, EnvStarts, EnvSteps
 from oht.envs.tasks import Task
 from oht.errors import UserError
 
 Maker = Callable[[], gymnasium.Env]
+FIRST_SEEDS = (0, 1, 2)  # of the reset after an env is made, until one works
 
 
 class Flat:
-    """One env with flat observations and actions; any exception becomes an EnvError with the step and the seed."""
+    """One env with flat observations and actions; any exception becomes an EnvError with the step and the seed.
+
+    An env that has failed may be in any state, so the next reset makes a new one.
+    """
 
     def __init__(self, name: str, make: Maker):
-        self.name = name
-        env = self._guard("when it was made", make)
-        if not isinstance(env, gymnasium.Env):
-            raise UserError(f"{name} made a {type(env).__name__}; it should make a gymnasium.Env.")
-        self._env = env
-        self.obs = _width(name, env.observation_space)
-        self.spaces = env.observation_space, _continuous(name, env.action_space)
+        self.name, self._make = name, make
+        self._env = self._made()
+        self.obs = _width(name, self._env.observation_space)
+        self.spaces = self._env.observation_space, _continuous(name, self._env.action_space)
         self.action = self.spaces[1].low.size
-        self._steps = self._seed = 0
-        self.reset(0)  # some envs treat their very first reset differently (AntBulletEnv-v0), and no episode should
+        self._first_reset()
 
     def reset(self, seed: int) -> np.ndarray:
+        if self._failed:
+            with suppress(Exception):  # whatever it may still do
+                self._env.close()
+            self._env = self._made()
+            self._first_reset()
+        return self._reset(seed)
+
+    def _made(self) -> gymnasium.Env:
+        self._steps, self._seed, self._failed = 0, None, False
+        env = self._guard("when it was made", self._make)
+        if not isinstance(env, gymnasium.Env):
+            raise UserError(f"{self.name} made a {type(env).__name__}; it should make a gymnasium.Env.")
+        return env
+
+    def _first_reset(self) -> None:
+        """Some envs treat their very first reset differently (AntBulletEnv-v0), and no episode should."""
+        errors = []
+        for seed in FIRST_SEEDS:
+            try:
+                self._reset(seed)
+            except EnvError as error:
+                errors.append(error)
+            else:
+                self._failed = False
+                return
+        raise errors[0]
+
+    def _reset(self, seed: int) -> np.ndarray:
         self._steps, self._seed = 0, seed
         obs, _ = self._guard("in its reset", partial(self._env.reset, seed=int(seed)))
         return self._flatten(obs)
@@ -52,7 +81,7 @@ class Flat:
         with np.errstate(over="ignore"):  # what float32 cannot hold becomes inf, which is refused later
             vector = self._guard("with its observation", partial(flat, self._env.observation_space, obs))
         if vector.size != self.obs:
-            raise EnvError(f"{self.name} gave {vector.size} numbers as observation {self._when()}, not {self.obs}.")
+            raise EnvError(f"{self.name} gave {vector.size} numbers as observation{self._when()}, not {self.obs}.")
         return vector
 
     def _guard(self, where: str, call: Callable[[], Any]) -> Any:
@@ -61,11 +90,11 @@ class Flat:
         except UserError:
             raise
         except Exception as error:
-            when = f" {self._when()}" if hasattr(self, "_steps") else ""
-            raise EnvError(f"{self.name} failed {where}{when}: {type(error).__name__}: {error}") from error
+            self._failed = True
+            raise EnvError(f"{self.name} failed {where}{self._when()}: {type(error).__name__}: {error}") from error
 
     def _when(self) -> str:
-        return f"at step {self._steps} of the episode with seed {self._seed}"
+        return f" at step {self._steps} of the episode with seed {self._seed}" if self._seed is not None else ""
 
 
 class InProcess:
@@ -76,35 +105,66 @@ class InProcess:
             self._envs = [Flat(name, make) for _ in range(size)]
         self.obs, self.action, self.spaces = self._envs[0].obs, self._envs[0].action, self._envs[0].spaces
 
-    def reset(self, seeds: Sequence[int]) -> np.ndarray:
-        return np.stack([env.reset(seed) for env, seed in zip(self._envs, seeds, strict=False)])
+    def reset(self, seeds: Sequence[int]) -> EnvStarts:
+        starts = EnvStarts(np.zeros((len(seeds), self.obs), np.float32), {})
+        for row, (env, seed) in enumerate(zip(self._envs, seeds, strict=False)):
+            try:
+                starts.obs[row] = env.reset(seed)
+            except EnvError as error:
+                starts.errors[row] = error
+        return starts
 
     def step(self, alive: np.ndarray, actions: np.ndarray) -> EnvSteps:
-        results = [self._envs[env].step(action) for env, action in zip(alive, actions, strict=True)]
-        obs, reward, terminated, truncated = zip(*results, strict=True)
-        return EnvSteps(np.stack(obs), np.array(reward), np.array(terminated), np.array(truncated))
+        n = len(alive)
+        steps = EnvSteps(np.zeros((n, self.obs), np.float32), np.zeros(n), np.zeros(n, bool), np.zeros(n, bool), {})
+        for row, (env, action) in enumerate(zip(alive, actions, strict=True)):
+            try:
+                steps.obs[row], steps.reward[row], steps.terminated[row], steps.truncated[row] = self._envs[env].step(
+                    action
+                )
+            except EnvError as error:
+                steps.errors[row] = error
+        return steps
 
     def close(self) -> None:
         for env in self._envs:
             env.close()
 
 
-def maker(task: Task) -> Maker:
-    """A function that makes an env of a task; it can be sent to another process."""
-    module, colon, name = task.env.partition(":")
-    if colon:
-        return partial(_make, module, name)
-    return partial(gymnasium.make, gymnasium.spec(task.env), disable_env_checker=True)
+def maker(task: Task, arguments: Mapping[str, Any] | None = None) -> Maker:
+    """A function that makes an env of a task, with arguments; it can be sent to another process."""
+    arguments = dict(arguments or {})
+    if ":" not in task.env:
+        return partial(gymnasium.make, gymnasium.spec(task.env), disable_env_checker=True, **arguments)
+    if task.env.startswith("__main__:"):
+        return partial(_found(task.env), **arguments)  # another process has another __main__
+    if not task.extra:
+        _found(task.env)  # an unknown name is noticed here, not in every worker
+    return partial(_make, task.env, arguments)
 
 
-def _make(module: str, name: str) -> gymnasium.Env:
-    """From a class or function of the module, or from an id that it registers with Gymnasium."""
-    found: Maker | None = getattr(import_module(module), name, None)
-    if callable(found):
-        return found()
-    if name in gymnasium.registry:
-        return gymnasium.make(name, disable_env_checker=True)
-    raise UserError(f"module {module!r} neither has {name!r} nor registers it with Gymnasium.")
+def _make(place: str, arguments: Mapping[str, Any]) -> gymnasium.Env:
+    return _found(place)(**arguments)
+
+
+def _found(place: str) -> Callable[..., gymnasium.Env]:
+    """A class or function of a module, or an id that it registers with Gymnasium: `module:name`."""
+    module, name = lookup.module_of("task", place), place.partition(":")[2]
+    if name in gymnasium.registry and not hasattr(module, name):
+        return partial(gymnasium.make, name, disable_env_checker=True)
+    try:
+        found: Callable[..., gymnasium.Env] = lookup.find("task", place)
+    except lookup.NotFound:
+        near = get_close_matches(name, [*vars(module), *gymnasium.registry], n=1, cutoff=0.5)
+        hint = f"; did you mean {near[0]!r}?" if near else "."
+        raise lookup.NotFound(
+            f"module {module.__name__!r} neither has {name!r} nor registers it with Gymnasium{hint}"
+        ) from None
+    if not callable(found):
+        raise UserError(
+            f"the task {place!r} is of type {type(found).__name__}, but must be a class or function that makes an env."
+        )
+    return found
 
 
 def _width(name: str, space: spaces.Space) -> int:

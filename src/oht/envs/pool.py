@@ -1,12 +1,14 @@
 """M policies in, M whole episodes out: EnvPool where it can, other Gymnasium envs here, in workers or on Ray."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import gymnasium
 import numpy as np
 
-from oht.envs.backend import Backend, EnvError, Pool, cores
+from oht import seeds as streams
+from oht.envs.backend import Backend, Dropped, EnvError, Pool, cores
 from oht.envs.delay import pay_late
 from oht.envs.gym import InProcess, Maker, maker
 from oht.envs.tasks import Task, find, named, require
@@ -14,7 +16,7 @@ from oht.envs.workers import Workers, portable
 from oht.errors import UserError
 from oht.types import Act, Episode
 
-__all__ = ["EnvError", "Pool", "open_pool"]
+__all__ = ["Dropped", "EnvError", "Pool", "open_pool"]
 
 
 def open_pool(
@@ -25,6 +27,8 @@ def open_pool(
     max_episode: int = 1000,
     workers: int | None = None,
     kind: str = "auto",
+    env_errors: int = 0,
+    env_kwargs: Mapping[str, Any] | None = None,
 ) -> Pool:
     """A pool that plays up to `size` episodes at once.
 
@@ -32,6 +36,8 @@ def open_pool(
     or after `max_episode` steps, whichever comes first. `workers` is the number of processes for envs that EnvPool does
     not have: 0 steps them in this process, as is done with callables that cannot be pickled; None: one for each of
     several cores if their steps are known to be slow. With `kind` "ray" Ray actors step them instead of processes.
+    An episode in which the env fails is dropped and repeated from another seed, up to `env_errors` times in a row.
+    `env_kwargs` are the arguments with which each env is made.
     """
     if size < 1 or max_episode < 1 or delay < 0 or (workers or 0) < 0:
         raise UserError("a pool needs size >= 1, max_episode >= 1, delay >= 0 and workers >= 0.")
@@ -39,39 +45,48 @@ def open_pool(
     if delay and known.delay and delay != known.delay:
         raise UserError(f"{known.name!r} and delay={delay} contradict each other; give the delay once.")
     require(known)
-    open_backend = _on_ray if kind == "ray" else _envpool if known.backend == "envpool" else _gymnasium
-    backend = open_backend(known, None if isinstance(task, str) else task, size, workers)
+    if known.backend == "envpool":
+        backend = _envpool(known, kind, env_kwargs)
+    else:
+        make = (
+            maker(known, env_kwargs) if isinstance(task, str) else partial(task, **env_kwargs) if env_kwargs else task
+        )
+        backend = (_on_ray if kind == "ray" else _gymnasium)(known, make, size, workers)
     delay = delay or known.delay
-    return Rollouts(named(known.id, delay), backend, size, min(known.limit or max_episode, max_episode), delay)
+    limit = min(known.limit or max_episode, max_episode)
+    return Rollouts(named(known.id, delay), backend, size, limit, delay, env_errors)
 
 
-def _envpool(task: Task, make: Maker | None, size: int, workers: int | None) -> Backend:
+def _envpool(task: Task, kind: str, env_kwargs: Mapping[str, Any] | None) -> Backend:
     """Stepped in threads of EnvPool's own, as many at once as are asked for."""
-    del make, size, workers
+    if kind == "ray":
+        raise UserError(f"{task.id} is stepped by EnvPool; pool ray is for envs that EnvPool does not have.")
+    if env_kwargs:
+        raise UserError(
+            f"{task.id} is simulated by EnvPool and takes no arguments such as {next(iter(env_kwargs))}; "
+            "env_kwargs (--env-arg) are for Gymnasium envs and your own."
+        )
     from oht.envs.envpool import EnvPool
 
     return EnvPool(task)
 
 
-def _gymnasium(task: Task, make: Maker | None, size: int, workers: int | None) -> Backend:
+def _gymnasium(task: Task, make: Maker, size: int, workers: int | None) -> Backend:
     """Slow envs in as many processes as there are cores, others in this one, unless the number is given."""
     if workers is None:
         workers = min(size, cores()) if task.slow and size > 1 and cores() > 1 else 0
-    make = make or maker(task)
     if workers and (sent := portable(make)):
         return Workers(task.id, sent, size, min(workers, size), _greets(task))
     return InProcess(task.id, make, size, _greets(task))
 
 
-def _on_ray(task: Task, make: Maker | None, size: int, workers: int | None) -> Backend:
+def _on_ray(task: Task, make: Maker, size: int, workers: int | None) -> Backend:
     """On Ray actors; refused where that is not possible."""
     from oht.envs.ray_pool import actors
 
-    if task.backend == "envpool":
-        raise UserError(f"{task.id} is stepped by EnvPool; pool ray is for envs that EnvPool does not have.")
     if workers == 0:
         raise UserError("pool ray needs at least one worker.")
-    if not (sent := portable(make or maker(task))):
+    if not (sent := portable(make)):
         raise UserError(f"{task.id} cannot be pickled, so it cannot be sent to Ray's actors.")
     return actors(task.id, sent, size, workers, _greets(task))
 
@@ -84,10 +99,11 @@ def _greets(task: Task) -> bool:
 class Rollouts:
     """The pool over any backend. Envs whose episode has ended are not stepped; a rollout that fails closes the pool."""
 
-    def __init__(self, name: str, backend: Backend, size: int, limit: int, delay: int):
+    def __init__(self, name: str, backend: Backend, size: int, limit: int, delay: int, env_errors: int):
         self.obs, self.action, self.size, self.spaces = backend.obs, backend.action, size, backend.spaces
+        self.dropped: list[Dropped] = []
         self._name, self._backend, self.limit, self._delay = name, backend, limit, delay
-        self._closed = False
+        self._env_errors, self._closed = env_errors, False
         self._observations = np.empty((limit + 1, size, self.obs), np.float32)
         self._actions = np.empty((limit, size, self.action), np.float32)
         self._rewards = np.empty((limit, size), np.float32)
@@ -98,7 +114,7 @@ class Rollouts:
         if self._closed:
             raise ValueError(f"the pool of {self._name} is closed")
         try:
-            return self._play(act, seeds)
+            return self._episodes(act, seeds)
         except BaseException:  # envs may be anywhere in their episodes and workers still busy
             self.close()
             raise
@@ -108,14 +124,40 @@ class Rollouts:
             self._closed = True
             self._backend.close()
 
-    def _play(self, act: Act, seeds: Sequence[int]) -> list[Episode]:
+    def _episodes(self, act: Act, seeds: Sequence[int]) -> list[Episode]:
+        """Those of a first attempt, and of more where the env failed, each from another seed."""
+        episodes: dict[int, Episode] = {}
+        missing = list(range(len(seeds)))
+        for attempt in range(self._env_errors + 1):
+            starts = [streams.another_start(seeds[i], attempt) if attempt else seeds[i] for i in missing]
+            policy = _only(missing, len(seeds), act, attempt * self.limit) if attempt else act
+            again = []
+            for i, seed, result in zip(missing, starts, self._play(policy, starts), strict=True):
+                if not isinstance(result, EnvError):
+                    episodes[i] = result
+                elif attempt < self._env_errors:
+                    self.dropped.append(Dropped(int(seed), result))
+                    again.append(i)
+                else:
+                    raise EnvError(_last_straw(result, self._env_errors)) from result
+            if not (missing := again):
+                break
+        return [episodes[i] for i in range(len(seeds))]
+
+    def _play(self, act: Act, seeds: Sequence[int]) -> list[Episode | EnvError]:
+        """An episode for each seed, or the error of the env; without any patience the first error is raised."""
         count = len(seeds)
         obs, action, reward = self._observations[:, :count], self._actions[:, :count], self._rewards[:, :count]
         alive = np.arange(count)
         length, terminal = np.full(count, self.limit), np.zeros(count, bool)
-        obs[0] = self._backend.reset(seeds)
-        self._check("observation", obs[0], 0, alive, seeds)
+        errors: dict[int, EnvError] = {}
+        starts = self._backend.reset(seeds)
+        obs[0] = starts.obs
+        found = self._not_finite("observation", obs[0], 0, alive, seeds) | starts.errors
+        alive = alive[~self._failed(alive, found, errors)]
         for t in range(self.limit):
+            if not alive.size:
+                break
             answer = act(t, obs[t])
             if np.shape(answer) != action[t].shape:
                 raise ValueError(f"a policy gave actions of shape {np.shape(answer)}, not {action[t].shape}")
@@ -130,17 +172,15 @@ class Rollouts:
                 obs[t + 1] = obs[t]
             obs[t + 1, alive] = steps.obs
             reward[t, alive] = steps.reward
-            self._check("observation", obs[t + 1, alive], t + 1, alive, seeds)
-            self._check("reward", reward[t, alive], t + 1, alive, seeds)
+            found = self._not_finite("reward", reward[t, alive], t + 1, alive, seeds)
+            found |= self._not_finite("observation", obs[t + 1, alive], t + 1, alive, seeds)
             over = steps.terminated | steps.truncated
-            if over.any():
-                length[alive[over]] = t + 1
-                terminal[alive[over]] = steps.terminated[over]
-                alive = alive[~over]
-                if not alive.size:
-                    break
+            length[alive[over]] = t + 1
+            terminal[alive[over]] = steps.terminated[over]
+            alive = alive[~(over | self._failed(alive, found | steps.errors, errors))]
         return [
-            Episode(
+            errors.get(i)
+            or Episode(
                 obs=obs[: length[i] + 1, i].copy(),
                 action=action[: length[i], i].copy(),
                 reward=pay_late(reward[: length[i], i].copy(), self._delay),
@@ -149,13 +189,38 @@ class Rollouts:
             for i in range(count)
         ]
 
-    def _check(self, what: str, values: np.ndarray, step: int, alive: np.ndarray, seeds: Sequence[int]) -> None:
-        if not (finite := np.isfinite(values)).all():
-            bad = ~finite.reshape(len(alive), -1).all(axis=1)
-            seed = seeds[alive[bad][0]]
-            raise EnvError(
-                f"{self._name} gave a {what} that is not finite at step {step} of the episode with seed {seed}."
-            )
+    def _failed(self, alive: np.ndarray, found: Mapping[int, EnvError], errors: dict[int, EnvError]) -> np.ndarray:
+        """Whether each env is among those `found`, by row; they are added to `errors`, by env."""
+        if found and not self._env_errors:
+            raise found[min(found)]
+        errors.update({int(alive[row]): error for row, error in found.items()})
+        return np.isin(np.arange(len(alive)), list(found))
+
+    def _not_finite(
+        self, what: str, values: np.ndarray, step: int, alive: np.ndarray, seeds: Sequence[int]
+    ) -> dict[int, EnvError]:
+        """By row: values that are infinite or NaN."""
+        if (finite := np.isfinite(values)).all():
+            return {}
+        place = f"that is not finite at step {step} of the episode with seed"
+        rows = np.flatnonzero(~finite.reshape(len(alive), -1).all(axis=1))
+        return {int(row): EnvError(f"{self._name} gave a {what} {place} {seeds[alive[row]]}.") for row in rows}
+
+
+def _only(rows: list[int], count: int, act: Act, later: int) -> Act:
+    """A policy of `count` rows for some of them alone, `later` steps later."""
+
+    def some(t: int, obs: np.ndarray) -> np.ndarray:
+        everyone = np.zeros((count, obs.shape[1]), obs.dtype)
+        everyone[rows] = obs
+        return np.asarray(act(later + t, everyone))[rows]
+
+    return some
+
+
+def _last_straw(error: EnvError, env_errors: int) -> str:
+    times = "time" if env_errors == 1 else "times"
+    return f"{str(error).rstrip('.')}; this episode had been repeated {env_errors} {times} already (env_errors)."
 
 
 def _callable_name(make: object) -> str:

@@ -8,10 +8,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from importlib.util import find_spec
 from typing import Literal
 
 from oht.errors import UserError, unknown
+from oht.lookup import importable, not_importable
 
 PACKAGES = {"envpool": ("envpool",), "bullet": ("pybullet", "pybullet_envs_gymnasium")}  # what each extra brings
 
@@ -79,8 +79,10 @@ def find(name: str) -> Task:
         return replace(TASKS[base], delay=delay)
     module, colon, attribute = base.partition(":")
     if colon:
-        if not attribute or not _importable(module):
+        if not module or not attribute:
             raise UserError(f"task {base!r} needs a module that can be imported and a name in it, as 'module:name'.")
+        if not importable(module):
+            raise not_importable("task", base)
         return Task(base, "gymnasium", base, delay=delay)
     import gymnasium
 
@@ -98,7 +100,7 @@ def named(task: str, delay: int) -> str:
 
 def installed(task: Task) -> bool:
     """Whether the task's optional dependency is there."""
-    return task.extra is None or all(_importable(package) for package in PACKAGES[task.extra])
+    return task.extra is None or all(importable(package) for package in PACKAGES[task.extra])
 
 
 def require(task: Task) -> None:
@@ -111,10 +113,3 @@ def _delay(name: str, suffix: str) -> int:
     if not (match := re.fullmatch(r"delay([1-9]\d*)", suffix)):
         raise UserError(f"task {name!r} ends in {'@' + suffix!r}, which should be '@delay' and a number, as '@delay5'.")
     return int(match[1])
-
-
-def _importable(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except Exception:  # whatever a user's package raises when it is imported
-        return False

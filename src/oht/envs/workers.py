@@ -18,7 +18,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from oht.envs.backend import EnvError, EnvSteps
+from oht.envs.backend import EnvError, EnvStarts, EnvSteps
 from oht.envs.gym import InProcess, Maker
 from oht.errors import UserError
 
@@ -92,6 +92,7 @@ class Workers:
         self._told: list[list[Message]] = [[] for _ in shares]  # the messages of this rollout, for each worker
         self._last_obs = [np.empty(0, np.float32) for _ in shares]
         self._replaced = False
+        self._lost: set[int] = set()  # workers that died again, to be started anew for the next rollout
         self._workers = [start() for _ in shares]
         try:
             for worker, message in zip(self._workers, self._first, strict=True):
@@ -105,34 +106,42 @@ class Workers:
             raise
         self.obs, self.action, self.spaces = sizes[0]
 
-    def reset(self, seeds: Sequence[int]) -> np.ndarray:
+    def reset(self, seeds: Sequence[int]) -> EnvStarts:
         self._told = [[] for _ in self._workers]
         self._replaced = False
-        count = len(self._workers)
-        shares = {i: ("reset", list(seeds[i::count])) for i in range(min(count, len(seeds)))}
-        obs = np.empty((len(seeds), self.obs), np.float32)
-        for i, part in self._ask(shares).items():
-            obs[i::count] = self._last_obs[i] = part
-        return obs
+        while self._lost:
+            self._restart(self._lost.pop())
+        count, n = len(self._workers), len(seeds)
+        rows = {i: np.arange(n)[i::count] for i in range(min(count, n))}
+        starts = EnvStarts(np.zeros((n, self.obs), np.float32), {})
+        self._join(starts, rows, {i: ("reset", [seeds[row] for row in own]) for i, own in rows.items()})
+        return starts
 
     def step(self, alive: np.ndarray, actions: np.ndarray) -> EnvSteps:
-        count = len(self._workers)
+        count, n = len(self._workers), len(alive)
         rows = {i: np.flatnonzero(alive % count == i) for i in range(count)}
-        shares = {i: ("step", alive[own] // count, actions[own]) for i, own in rows.items() if own.size}
-        n = len(alive)
-        steps = EnvSteps(np.empty((n, self.obs), np.float32), np.empty(n), np.empty(n, bool), np.empty(n, bool))
-        for i, part in self._ask(shares).items():
-            self._last_obs[i] = part.obs
-            for whole, own in zip(steps, part, strict=True):
-                whole[rows[i]] = own
+        rows = {i: own for i, own in rows.items() if own.size}
+        steps = EnvSteps(np.zeros((n, self.obs), np.float32), np.zeros(n), np.zeros(n, bool), np.zeros(n, bool), {})
+        self._join(steps, rows, {i: ("step", alive[own] // count, actions[own]) for i, own in rows.items()})
         return steps
+
+    def _join(self, whole: EnvStarts | EnvSteps, rows: dict[int, np.ndarray], shares: dict[int, Message]) -> None:
+        """Asks each worker for its rows; all of a worker that is lost have failed."""
+        for i, part in self._ask(shares).items():
+            if isinstance(part, EnvError):
+                whole.errors.update(dict.fromkeys(rows[i].tolist(), part))
+                continue
+            self._last_obs[i] = part.obs
+            for array, own in zip(whole[:-1], part[:-1], strict=True):
+                array[rows[i]] = own
+            whole.errors.update({int(rows[i][row]): error for row, error in part.errors.items()})
 
     def close(self) -> None:
         for worker in self._workers:
             worker.close()
 
     def _ask(self, shares: dict[int, Message]) -> dict[int, Any]:
-        """Sends each worker its share, then waits for all answers."""
+        """Sends each worker its share, then waits for all answers; that of a lost worker is an EnvError."""
         for i, message in shares.items():
             self._workers[i].send(message)
         answers = {}
@@ -140,7 +149,11 @@ class Workers:
             try:
                 answers[i] = self._workers[i].receive()
             except WorkerDied as died:
-                answers[i] = self._again(i, message, died)
+                try:
+                    answers[i] = self._again(i, message, died)
+                except EnvError as error:
+                    answers[i] = error
+                    self._lost.add(i)
             self._told[i].append(message)
         return answers
 
@@ -149,16 +162,12 @@ class Workers:
         if self._replaced:
             raise EnvError(f"{self._name} ended its worker process twice in one rollout ({died}).") from died
         self._replaced = True
-        self._workers[i].close()
-        self._workers[i] = self._start()
         try:
-            self._workers[i].send(self._first[i])
-            self._workers[i].receive()
+            self._restart(i)
             obs = self._last_obs[i]
             for earlier in self._told[i]:
                 self._workers[i].send(earlier)
-                answer = self._workers[i].receive()
-                obs = answer.obs if isinstance(answer, EnvSteps) else answer
+                obs = self._workers[i].receive().obs
             if not np.array_equal(obs, self._last_obs[i]):
                 raise EnvError(
                     f"{self._name} ended its worker process ({died}) and its episode cannot be repeated: "
@@ -168,6 +177,12 @@ class Workers:
             return self._workers[i].receive()
         except WorkerDied as again:
             raise EnvError(f"{self._name} ended its worker process twice in one rollout ({again}).") from again
+
+    def _restart(self, i: int) -> None:
+        self._workers[i].close()
+        self._workers[i] = self._start()
+        self._workers[i].send(self._first[i])
+        self._workers[i].receive()
 
 
 def portable(make: Maker) -> bytes | None:

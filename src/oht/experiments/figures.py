@@ -18,7 +18,7 @@ from matplotlib.ticker import EngFormatter
 
 from oht import runs
 from oht.errors import UserError
-from oht.experiments import result_tables, scores
+from oht.experiments import result_tables, scores, suites
 from oht.experiments.scores import Curve, Results, counted, on_grid, span
 from oht.experiments.suites import Suite
 
@@ -58,7 +58,8 @@ def make(
     and a caption; without, the caption is a note.
     """
     found = scores.load(root, suite)
-    suite = suite.mapped(lambda task, label, s: s if (task, label) in found.planned else None)
+    swept = (suites.of_folder(root) or suite).pairs  # with what --set has changed
+    suite = suite.mapped(lambda task, label, s: swept[task, label] if (task, label) in found.planned else None)
     if at is not None or suite.layout == "table":  # which shows one step, by default the largest that all have
         found = _as_far_as(found, found.reached if at is None else at)
     if suite.layout == "table":
@@ -163,6 +164,7 @@ def describe(suite: Suite, found: Results) -> str:
             part(len(found.tasks), len(suite.tasks), "task"),
             seeds if seeds == "1 seed" else f"mean over {seeds}, band: {_band_of(suite)} over seeds",
             f"{part(len(ends), len(suite.jobs()), 'run')}, the shortest {part(min(ends), suite.steps, 'env step')}",
+            *(sentence.rstrip(".") for sentence in suite.readings(found.labels)),
         )
     )
 

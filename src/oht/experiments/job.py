@@ -23,7 +23,7 @@ from oht.callbacks import Callback
 from oht.errors import UserError
 from oht.experiments.suites import Job
 from oht.runs import last_row
-from oht.types import End, Evaluation, Iteration, Start
+from oht.types import End, EnvFailure, Evaluation, Iteration, Start
 
 PATIENCE = 600.0  # seconds that the process of a killed sweep may take to save its last iteration
 
@@ -92,6 +92,9 @@ class Log(Callback):
     def on_iteration(self, iteration: Iteration) -> None:
         for agent in iteration.replaced:
             self._say(f"agent {agent} had diverged or was saturated at {iteration.env_steps:,} steps and was replaced")
+
+    def on_env_error(self, failure: EnvFailure) -> None:
+        self._say(f"episode dropped and repeated: {' '.join(failure.message.split())}")
 
     def on_evaluation(self, evaluation: Evaluation) -> None:
         self._say(f"evaluation at {evaluation.env_steps:,} steps: {evaluation.mean:.1f}")

@@ -168,6 +168,7 @@ def comparison(suite: Suite, returns: Returns, steps: int, notes: Sequence[str] 
             "Paper: its Table 1, as printed, which gives neither steps nor seeds; "
             f"{PAPER['steps']:,} env steps (and three seeds) are those of its Figure 2."
         )
+    explained += suite.readings()
     header = ["task", "whose", "env steps", *map(suite.title_of, suite.labels)]
     return Table(suite.title, header, rows, [*explained, *notes])
 

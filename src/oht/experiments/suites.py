@@ -16,6 +16,7 @@ import tomli_w
 
 from oht import runs, settings
 from oht.errors import UserError, unknown
+from oht.experiments import readings
 
 FILE = "suite.toml"  # in the folder of a sweep: everything that it was asked to run
 BUILT_IN = Path(__file__).parent / "built_in"
@@ -96,8 +97,20 @@ class Suite:
         return [Job(*pair, seed, s) for seed in range(self.seeds) for pair, s in self.pairs.items()]
 
     def title_of(self, name: str) -> str:
-        """A readable name of a task or label: the suite's own title, or that of a known task."""
-        return self.titles.get(name) or readable(name)
+        """A readable name of a task or label: the suite's own title, or that of a known task or the paper's method."""
+        values = self.methods.get(name, {})
+        known = readings.title(values) if values.get("method") == name else None
+        return self.titles.get(name) or known or readable(name)
+
+    @property
+    def methods(self) -> dict[str, Settings]:
+        """The settings of each label, in the first row that has it."""
+        return {label: s for row in reversed(self.rows) for label, s in row.methods.items()}
+
+    def readings(self, labels: Iterable[str] | None = None) -> list[str]:
+        """Sentences on what of the paper is trained, for these labels or all."""
+        chosen = {label: self.methods[label] for label in labels or self.labels}
+        return readings.sentences({label: self.title_of(label) for label in chosen}, chosen)
 
     def mapped(self, change: Callable[[str, str, Settings], Settings | None]) -> "Suite":
         """With the settings that `change(task, label, settings)` returns; None removes this task and label."""

@@ -66,7 +66,17 @@ def schedule_panels(schedule: Columns, logarithmic: set[str]) -> list[Callable[[
             panels.append(partial(draw_probabilities, schedule, name))
     drawn = {part for name in distributions for part in name.split("+")}
     used = [column.removeprefix("champion/") for column in schedule if column.startswith("champion/")]
-    return panels + [partial(draw_champion, schedule, name) for name in used if name not in drawn]
+    panels += [partial(draw_champion, schedule, name) for name in used if name not in drawn]
+    return panels or [partial(draw_columns, schedule, *group) for group in other_columns(schedule).items()]
+
+
+def other_columns(schedule: Columns) -> dict[str, list[str]]:
+    """The columns of a method of a user's own whose meaning is not known, those with the same first word together."""
+    groups: dict[str, list[str]] = {}
+    for column in schedule:
+        if column not in ("iteration", "env_steps") and not column.startswith("sample/"):
+            groups.setdefault(column.partition("/")[0], []).append(column)
+    return groups
 
 
 def draw_returns(axis: Any, evals: Columns, metrics: Columns) -> None:
@@ -95,15 +105,17 @@ def draw_probabilities(schedule: Columns, name: str, figure: Any, axis: Any) -> 
 
 def draw_gaussian(schedule: Columns, name: str, logarithmic: bool, figure: Any, axis: Any) -> None:
     """The mean with a band of one standard deviation, samples coloured by return, rings at the champion's values."""
-    steps, values, returns = samples(schedule, name)
-    mu, sigma = schedule[f"{name}/mu"], schedule[f"{name}/sigma"]
+    mu = schedule[f"{name}/mu"]
+    sigma = schedule.get(f"{name}/sigma", np.zeros_like(mu))
     middle, low, high = (10.0**x if logarithmic else x for x in (mu, mu - sigma, mu + sigma))
     axis.plot(schedule["env_steps"], middle, color="black", linewidth=1.2, label="mean")
     axis.fill_between(schedule["env_steps"], low, high, color="black", alpha=0.12, label="one standard deviation")
-    finite = np.isfinite(returns)
-    points = axis.scatter(steps[finite], values[finite], c=returns[finite], s=7, cmap="viridis", alpha=0.8)
-    figure.colorbar(points, ax=axis, label="return")
-    used = schedule[f"champion/{first(name)}"]
+    if f"sample/0/{first(name)}" in schedule:
+        steps, values, returns = samples(schedule, name)
+        finite = np.isfinite(returns)
+        points = axis.scatter(steps[finite], values[finite], c=returns[finite], s=7, cmap="viridis", alpha=0.8)
+        figure.colorbar(points, ax=axis, label="return")
+    used = schedule.get(f"champion/{first(name)}", middle)
     other = ~np.isclose(used, middle, rtol=1e-6, atol=0)  # where it is not the mean
     ring = {"s": 30, "facecolors": "none", "edgecolors": "tab:red", "linewidths": 0.8}
     if other.any():
@@ -118,6 +130,15 @@ def draw_champion(schedule: Columns, name: str, figure: Any, axis: Any) -> None:
     """The value that the evaluated agent uses."""
     axis.step(schedule["env_steps"], schedule[f"champion/{name}"], color="black", linewidth=1.2, where="post")
     axis.set_ylabel(name)
+    axis.grid(alpha=0.3)
+
+
+def draw_columns(schedule: Columns, title: str, columns: list[str], figure: Any, axis: Any) -> None:
+    """A line for each of these columns."""
+    for column in columns:
+        axis.step(schedule["env_steps"], schedule[column], linewidth=1.2, where="post", label=column)
+    axis.set_ylabel(title)
+    axis.legend(fontsize=7, loc="best")
     axis.grid(alpha=0.3)
 
 

@@ -8,8 +8,8 @@ from rich.text import Text
 
 from oht import spaces
 from oht.callbacks import Callback
-from oht.runs import rows
-from oht.types import End, Evaluation, Iteration, Phase, Start
+from oht.runs import events, rows
+from oht.types import End, EnvFailure, Evaluation, Iteration, Phase, Start
 
 
 class _Speed(ProgressColumn):
@@ -38,6 +38,9 @@ class Terminal(Callback):
         config, self._path = start.config, start.path
         where = f"on [bold]{escape(config['task'])}[/], seed {config['seed']}, in {escape(str(start.path))}"
         self.console.print(f"{config['method']} {config['algo']} {where}", soft_wrap=True)
+        if arguments := config.get("env_kwargs"):
+            text = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+            self.console.print(f"  env arguments: {text}", markup=False, highlight=False, soft_wrap=True)
         tune = {name: spaces.dimension(name, space) for name, space in config.get("tune", {}).items()}
         for line in spaces.descriptions(tune, config):
             self.console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
@@ -64,6 +67,10 @@ class Terminal(Callback):
         self._bar.update(self._task, completed=iteration.env_steps)
         self._show(**{"phase": "", "return": f"return {iteration.metrics['return_mean']:.1f}"})
 
+    def on_env_error(self, failure: EnvFailure) -> None:
+        text = " ".join(f"warning: episode dropped and repeated: {failure.message}".split())
+        self.console.print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
+
     def on_evaluation(self, evaluation: Evaluation) -> None:
         mean, std = evaluation.mean, evaluation.std
         self.console.print(f"evaluation at {evaluation.env_steps:>10,} steps: {mean:8.1f} +- {std:.1f}")
@@ -80,6 +87,8 @@ class Terminal(Callback):
         table.add_column(justify="right")
         table.add_row("env steps", f"{end.env_steps:,}")
         table.add_row("gradient steps", f"{end.updates:,}")
+        if errors := sum(event["event"] == "env-error" for event in events(self._path)):
+            table.add_row("env errors", f"{errors:,}", "episodes dropped and repeated from another seed")
         table.add_row("wall time", f"{end.wall_time / 60:.1f} min")
         if evals := rows(self._path / "evals.csv"):
             best = max(evals, key=lambda row: row["return_mean"])

@@ -9,7 +9,7 @@ from oht.errors import UserError
 
 Event = dict[str, Any]
 KINDS = (
-    *("start", "resume", "checkpoint", "evaluation", "record", "fork", "replacement", "saturation"),
+    *("start", "resume", "checkpoint", "evaluation", "record", "fork", "replacement", "saturation", "env-error"),
     *("stop", "failure", "end"),
 )
 

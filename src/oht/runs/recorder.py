@@ -43,6 +43,10 @@ class Recorder:
         head = {"event": kind, "env_steps": t.env_steps, "iteration": t.iteration, "wall_time": round(self.wall(), 3)}
         self.events.append({**head, **more})
 
+    def env_error(self, t: Progress, dropped: training.Dropped) -> None:
+        """Note an episode in which the env failed."""
+        self.event("env-error", t, seed=dropped.seed, message=str(dropped.error))
+
     def iteration(self, t: Progress, results: training.Results) -> Iteration:
         """Write a row of metrics.csv and one of schedule.csv."""
         self._check_folder()

@@ -1,0 +1,93 @@
+"""Objects of users by their names: `module:name` for envs, algorithms and methods, found as `python -m` would."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import reduce
+from importlib import import_module
+from importlib.util import find_spec
+from types import FunctionType, ModuleType
+from typing import Any
+
+from oht.errors import UserError, unknown
+
+
+class NotFound(UserError):
+    """There is no such module, or it has no such name."""
+
+
+@contextmanager
+def current_folder() -> Iterator[None]:
+    """Modules in the current folder are found, too."""
+    here = os.getcwd()
+    if "" in sys.path or here in sys.path:
+        yield
+        return
+    sys.path.insert(0, here)
+    try:
+        yield
+    finally:
+        if here in sys.path:
+            sys.path.remove(here)
+
+
+def importable(module: str) -> bool:
+    """Whether there is such a module; only the packages that it is in are imported."""
+    try:
+        with current_folder():
+            return module in sys.modules or find_spec(module) is not None
+    except Exception:  # whatever a user's package raises when it is imported
+        return False
+
+
+def module_of(kind: str, place: str) -> ModuleType:
+    """The module of `module:name`, imported."""
+    name, _, attribute = place.partition(":")
+    if not name or not attribute:
+        raise NotFound(f"the {kind} {place!r} must name a module and what is in it, as 'module:name'.")
+    if not importable(name):
+        raise not_importable(kind, place)
+    try:
+        with current_folder():
+            return import_module(name)
+    except UserError:
+        raise
+    except Exception as error:
+        raise NotFound(f"the {kind} {place!r} cannot be imported: {type(error).__name__}: {error}") from error
+
+
+def not_importable(kind: str, place: str) -> NotFound:
+    """The error for `module:name` whose module does not exist."""
+    module = place.partition(":")[0]
+    return NotFound(
+        f"the {kind} {place!r} needs the module {module!r}, which is neither in the current folder nor installed."
+    )
+
+
+def find(kind: str, place: str) -> Any:
+    """The object that `module:name` means; `kind` is what it is to be, for the sentence of an error."""
+    module, name = module_of(kind, place), place.partition(":")[2]
+    try:
+        return reduce(getattr, name.split("."), module)
+    except AttributeError:
+        raise missing(module, name) from None
+
+
+def missing(module: ModuleType, name: str) -> NotFound:
+    """The error for a name that a module does not have, with the nearest that it has."""
+    known = [other for other, value in vars(module).items() if not other.startswith("_") and _own(module, value)]
+    return NotFound(str(unknown(f"name in the module {module.__name__!r}:", name, known)))
+
+
+def _own(module: ModuleType, value: Any) -> bool:
+    """Whether a module has not just imported this; of plain values nobody knows."""
+    if isinstance(value, type | FunctionType):
+        return value.__module__ == module.__name__
+    return not isinstance(value, ModuleType)
+
+
+def place_of(thing: Any, module: str | None) -> str | None:
+    """`module:name` of an object at the top of its module; None for others, which cannot be found by a name."""
+    known = vars(sys.modules[module]) if module in sys.modules else {}
+    return next((f"{module}:{name}" for name, value in known.items() if value is thing), None)
