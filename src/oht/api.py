@@ -143,7 +143,7 @@ class Run:
         file = Path(path) if path is not None else self.path / "video.mp4"
         videos.check(file)
         run, pool = self.setup.config.run, self.setup.eval_pool
-        scene = Scene(self.setup.env or run.task, pool.obs, pool.action)
+        scene = Scene(self.setup.env or run.task, pool.obs, pool.action, self.setup.config.env_kwargs)
         try:
             return videos.write(file, self._frames(scene, episodes, seed), scene.fps)
         finally:

@@ -5,7 +5,7 @@ import inspect
 import os
 import warnings
 from collections import OrderedDict  # Gymnasium sorts the keys of a plain dict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from importlib import import_module
@@ -27,14 +27,16 @@ HOW = "render_mode='rgb_array'"
 class Scene:
     """One env that plays and draws: flat observations, the env's own actions, pictures as (height, width, 3) bytes."""
 
-    def __init__(self, task: str | Callable[[], Any], obs: int, action: int):
-        """`obs` and `action` are the sizes that the policy was trained with."""
+    def __init__(
+        self, task: str | Callable[..., Any], obs: int, action: int, env_kwargs: Mapping[str, Any] | None = None
+    ):
+        """`obs` and `action` are the sizes that the policy was trained with, `env_kwargs` the env's arguments."""
         self._name = task if isinstance(task, str) else getattr(task, "__name__", type(task).__name__)
         self._task = find(task) if isinstance(task, str) else None
         if self._task:
             require(self._task)
         with self._drawing("be made to draw"):
-            self._env = self._made(task)
+            self._env = self._made(task, env_kwargs or {})
         sizes = spaces.flatdim(self._env.observation_space), spaces.flatdim(self._env.action_space)
         if sizes != (obs, action):
             self.close()
@@ -44,15 +46,15 @@ class Scene:
             )
         self.fps = float(self._env.metadata.get("render_fps") or 30)
 
-    def _made(self, task: str | Callable[[], Any]) -> gymnasium.Env:
+    def _made(self, task: str | Callable[..., Any], env_kwargs: Mapping[str, Any]) -> gymnasium.Env:
         if self._task is None:
-            return asked_to_draw(task)  # pyright: ignore[reportArgumentType]
+            return asked_to_draw(task, **env_kwargs)  # pyright: ignore[reportArgumentType]
         if self._task.backend == "envpool":
             return _equal_of_envpool(self._task)
         module, colon, name = self._task.env.partition(":")
         if colon and hasattr(found := import_module(module), name):
-            return asked_to_draw(getattr(found, name))
-        return _registered(name if colon else self._task.env)
+            return asked_to_draw(getattr(found, name), **env_kwargs)
+        return _registered(name if colon else self._task.env, **env_kwargs)
 
     def reset(self, seed: int) -> np.ndarray:
         with self._quiet():
@@ -95,13 +97,13 @@ class Scene:
             yield
 
 
-def asked_to_draw(make: Callable[..., gymnasium.Env]) -> gymnasium.Env:
+def asked_to_draw(make: Callable[..., gymnasium.Env], **options: Any) -> gymnasium.Env:
     """The env of a class or function, which must take a `render_mode` or draw RGB pictures of its own accord."""
     try:
         takes = "render_mode" in inspect.signature(make).parameters
     except (TypeError, ValueError):
         takes = False
-    env = make(render_mode="rgb_array") if takes else make()
+    env = make(render_mode="rgb_array", **options) if takes else make(**options)
     if env.render_mode != "rgb_array":
         env.close()
         name = getattr(make, "__name__", type(make).__name__)
