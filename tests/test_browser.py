@@ -72,6 +72,7 @@ def page(browser) -> Iterator[Page]:
     """A page that must not report an error."""
     context = browser.new_context(viewport={"width": 1400, "height": 1000})
     context.set_default_timeout(PATIENCE)
+    expect.set_options(timeout=PATIENCE)
     page = context.new_page()
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))

@@ -38,6 +38,7 @@ from oht.report.schedules import agent_numbers, agents_of, discrete_values, firs
 from oht.runs import Columns, Event
 
 SMOOTH = 10  # episodes of a running mean
+ABOVE = 0.3  # of a row: where the marks of events are
 
 
 class Story(NamedTuple):
@@ -489,10 +490,9 @@ def sentence(event: Event) -> str:
 
 
 def _agent_events(told: Story) -> list[Trace]:
-    """Marks in the rows of the agents that something happened to."""
-    return [
-        _event_marks(told, kind, lambda event: float(event["agent"])) for kind in ("fork", "replacement", "saturation")
-    ]
+    """Marks just above the rows of the agents that something happened to; their episodes are in the rows."""
+    kinds = ("fork", "replacement", "saturation")
+    return [_event_marks(told, kind, lambda event: float(event["agent"]) - ABOVE) for kind in kinds]
 
 
 def _event_marks(told: Story, kind: str, y: Callable[[Event], float]) -> Trace:

@@ -21,6 +21,14 @@ function showRun(part) {
   if (part.open && box && !box.children.length) return drawAll(box, data.runs[box.dataset.run]);
 }
 
+/** Also what is out of sight, one after the other, so that the page is complete for printing and for screenshots. */
+function drawRest() {
+  const [element] = late;
+  if (!element) return;
+  drawNow(element);
+  setTimeout(drawRest, 20);
+}
+
 const parts = [...document.querySelectorAll("details")];
-for (const part of parts) part.addEventListener("toggle", () => showRun(part));
-Promise.all([showReturns(), ...parts.map(showRun)]).then(() => { document.body.dataset.drawn = 1; });
+for (const part of parts) part.addEventListener("toggle", async () => { await showRun(part); drawRest(); });
+Promise.all([showReturns(), ...parts.map(showRun)]).then(() => { document.body.dataset.drawn = 1; drawRest(); });
