@@ -222,3 +222,9 @@ def test_the_tasks_of_the_paper_are_drawn(task):
     if "MuJoCo has nothing to draw with" in process.stderr:
         pytest.skip("neither EGL nor OSMesa is installed")
     assert process.returncode == 0, process.stderr
+
+
+def test_the_env_that_draws_has_the_arguments_of_the_run():
+    scene = rendered.Scene("Pendulum-v1", 3, 1, {"g": 5.0})
+    assert scene._env.unwrapped.g == 5.0  # pyright: ignore[reportAttributeAccessIssue]
+    scene.close()
