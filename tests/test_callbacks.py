@@ -76,11 +76,10 @@ class Enough:
         return np.bool_(self.left <= 0)
 
 
-@pytest.mark.parametrize("hook", ["on_start", "on_phase", "on_iteration", "on_evaluation"])
+@pytest.mark.parametrize("hook", ["on_phase", "on_iteration", "on_evaluation"])
 def test_a_hook_that_returns_true_stops_the_run_and_it_resumes_exactly(hook, heard, tmp_path, capsys):
     keeps = Keeps()
-    stops = Enough(hook, after=1 if hook == "on_start" else 2)
-    stopped = tiny(tmp_path / "run", callbacks=[stops, keeps], progress=True)
+    stopped = tiny(tmp_path / "run", callbacks=[Enough(hook), keeps], progress=True)
     assert not stopped.finished
     reason = f"Enough.{hook} returned True"
     assert (keeps.events[-1].state, keeps.events[-1].reason) == ("stopped", reason)

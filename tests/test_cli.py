@@ -16,6 +16,7 @@ import pytest
 
 from environments import search_path
 from oht import cli, methods
+from oht.api import STOPPING
 from oht.config import RunSettings
 from oht.envs import tasks
 from oht.settings import help_of as help_line
@@ -380,7 +381,9 @@ def test_ctrl_c_stops_after_the_iteration_and_says_how_to_go_on(quiet, tmp_path)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert "continue with: oht train --resume run" in (err if quiet else out)
-    assert (out if quiet else err) == ""
+    announced, *rest = err.splitlines()
+    assert announced == f"oht: {STOPPING}."
+    assert not (out if quiet else rest)
     newest = max(Path("run/checkpoint").glob("0*"))
     last_row = Path("run/metrics.csv").read_text().splitlines()[-1]
     assert int(newest.name) == int(last_row.split(",")[1])
