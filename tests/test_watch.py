@@ -204,7 +204,7 @@ def test_a_file_is_read_again_only_when_it_has_changed(tmp_path, monkeypatch):
     assert run.last == (400, 7.0, 0.5)
 
 
-def test_two_hundred_runs_of_a_thousand_rows_are_read_in_a_second(tmp_path):
+def test_two_hundred_runs_of_a_thousand_rows_are_read_quickly(tmp_path):
     evals = (-1000 + 0.5 * np.arange(1000)).tolist()
     model = make_run(tmp_path / "model", evals=evals, steps=100_000)
     for number in range(200):
@@ -387,6 +387,15 @@ def test_probabilities_of_discrete_values(tmp_path):
     assert all(trace["stackgroup"] for trace in probabilities.data)
     assert values.layout["yaxis"]["ticktext"] == ["1", "3"]
     assert tuning_pictures.story(run).champions.tolist() == [-1, 1, 1]  # nobody with n_step 3 was seen before it played
+
+
+def test_a_tuner_of_ones_own_is_shown_as_far_as_its_columns_say(tmp_path):
+    some = the_run(make_run(tmp_path / "a", [{"champion/gamma": 0.9 + i / 100} for i in range(3)], method="climb"))
+    values, *_ = tuning_pictures.tuning(some)
+    assert traces(values)["champion"]["y"] == [0.9, 0.91, 0.92]
+    others = the_run(make_run(tmp_path / "b", [{"sample/0/return": -1.0, "mood": i} for i in range(3)], method="climb"))
+    assert [figure.title for figure in tuning_pictures.tuning(others)] == ["Training episodes", "Events"]
+    json.dumps([figure.as_json() for run in (some, others) for figure in tuning_pictures.tuning(run)], allow_nan=False)
 
 
 def test_a_lone_agent_shows_its_training_episodes(tmp_path):

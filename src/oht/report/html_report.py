@@ -57,9 +57,7 @@ def report(path: Path) -> str:
         "head": _head(path, found, problems),
         "numbers": _numbers(found, labels),
         "details": _details(found, detailed, labels),
-        "data": json.dumps({"returns": _variants(found, labels), "runs": pictures}, allow_nan=False).replace(
-            "</", "<\\/"
-        ),
+        "data": _for_script({"returns": _variants(found, labels), "runs": pictures}),
         "plotly": plotly.replace("</script", "<\\/script"),
         "draw": (WEB / "draw.js").read_text("utf-8") + (WEB / "report.js").read_text("utf-8"),
     }
@@ -86,6 +84,11 @@ def _variants(found: Sequence[RunData], labels: Mapping[str, str]) -> dict[str, 
 
 def _json(figures: Iterable[Figure]) -> list[dict[str, Any]]:
     return [figure.as_json() for figure in figures]
+
+
+def _for_script(data: Any) -> str:
+    """JSON in which nothing can end the script that it is in."""
+    return json.dumps(data, allow_nan=False).replace("<", "\\u003c")
 
 
 # The parts of the page

@@ -111,7 +111,8 @@ def episodes_of(schedule: Columns) -> Episodes:
     prefix = f"sample/{numbers[0]}/"
     tuned = [c.removeprefix(prefix) for c in schedule if c.startswith(prefix)]
     joined = {name: np.stack([schedule[f"sample/{i}/{name}"] for i in numbers], axis=1).ravel() for name in tuned}
-    agent, total = joined.pop("agent").astype(int), joined.pop("return")
+    total = joined.pop("return")
+    agent = joined.pop("agent", np.zeros(len(total))).astype(int)  # a tuner of one's own may not say who played
     return Episodes(np.repeat(rows, len(numbers)), agent, total, joined)
 
 

@@ -53,9 +53,14 @@ function draw(element, figure) {
   if (!wanted.has(element)) sight.observe(element);
   wanted.set(element, figure);
   element.style.height = `${heightOf(figure, element)}px`;
-  const place = element.getBoundingClientRect();
-  if (place.top < innerHeight + MARGIN && place.bottom > -MARGIN) return drawNow(element);
+  if (isWithin(element, 0)) return drawNow(element);
   late.add(element);
+  setTimeout(() => { if (late.has(element) && isWithin(element, MARGIN)) drawNow(element); }, 100); // what is near comes next
+}
+
+function isWithin(element, margin) {
+  const place = element.getBoundingClientRect();
+  return place.top < innerHeight + margin && place.bottom > -margin;
 }
 
 function drawNow(element) {
