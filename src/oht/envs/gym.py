@@ -119,9 +119,8 @@ class InProcess:
         steps = EnvSteps(np.zeros((n, self.obs), np.float32), np.zeros(n), np.zeros(n, bool), np.zeros(n, bool), {})
         for row, (env, action) in enumerate(zip(alive, actions, strict=True)):
             try:
-                steps.obs[row], steps.reward[row], steps.terminated[row], steps.truncated[row] = self._envs[env].step(
-                    action
-                )
+                result = self._envs[env].step(action)
+                steps.obs[row], steps.reward[row], steps.terminated[row], steps.truncated[row] = result
             except EnvError as error:
                 steps.errors[row] = error
         return steps

@@ -48,9 +48,7 @@ def open_pool(
     if known.backend == "envpool":
         backend = _envpool(known, kind, env_kwargs)
     else:
-        make = (
-            maker(known, env_kwargs) if isinstance(task, str) else partial(task, **env_kwargs) if env_kwargs else task
-        )
+        make = maker(known, env_kwargs) if isinstance(task, str) else partial(task, **(env_kwargs or {}))
         backend = (_on_ray if kind == "ray" else _gymnasium)(known, make, size, workers)
     delay = delay or known.delay
     limit = min(known.limit or max_episode, max_episode)
@@ -175,9 +173,10 @@ class Rollouts:
             found = self._not_finite("reward", reward[t, alive], t + 1, alive, seeds)
             found |= self._not_finite("observation", obs[t + 1, alive], t + 1, alive, seeds)
             over = steps.terminated | steps.truncated
-            length[alive[over]] = t + 1
-            terminal[alive[over]] = steps.terminated[over]
-            alive = alive[~(over | self._failed(alive, found | steps.errors, errors))]
+            if found or steps.errors or over.any():
+                length[alive[over]] = t + 1
+                terminal[alive[over]] = steps.terminated[over]
+                alive = alive[~(over | self._failed(alive, found | steps.errors, errors))]
         return [
             errors.get(i)
             or Episode(

@@ -194,8 +194,8 @@ def portable(make: Maker) -> bytes | None:
 
 
 def python_path() -> list[str]:
-    """The module search path with absolute folders, for a process that runs in another folder."""
-    return [os.path.abspath(place) for place in sys.path]
+    """The module search path with absolute folders, the current one too, for a process that runs in another folder."""
+    return [*(os.path.abspath(place) for place in sys.path), os.getcwd()]
 
 
 def adopt_path(path: list[str]) -> None:
