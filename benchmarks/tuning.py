@@ -231,48 +231,65 @@ def _mean(found: Mapping[tuple[str, str, str, int], Result], *key: str) -> float
     return float(np.mean(scores)) if scores else None
 
 
+Ratios = dict[tuple[str, str], list[float]]  # (situation, task) -> score / oracle of each seed
+
+
+def relative(found: Mapping[tuple[str, str, str, int], Result]) -> dict[str, Ratios]:
+    """By method."""
+    ratios: dict[str, Ratios] = {}
+    for (task, situation, method, _), result in found.items():
+        if best := oracle(found, task, situation):
+            ratios.setdefault(method, {}).setdefault((situation, task), []).append(result.score / best)
+    return ratios
+
+
+class Aggregate(NamedTuple):
+    """A method over some situations."""
+
+    cells: int
+    iqm: float
+    interval: tuple[float, float]
+    worst: float  # mean over seeds of the worst cell
+    where: tuple[str, str]
+
+
+def aggregate(ratios: Ratios, situations: str) -> Aggregate | None:
+    own = {place: values for place, values in ratios.items() if place[0] in situations}
+    if not own:
+        return None
+    scores = [np.array(values) for values in own.values()]
+    where = min(own, key=lambda place: float(np.mean(own[place])))
+    low, high = stratified_bootstrap(iqm, scores)
+    return Aggregate(len(own), float(iqm(scores)), (float(low), float(high)), float(np.mean(own[where])), where)
+
+
 def show(seeds: Sequence[int] | None) -> None:
     found = results(seeds)
     order = {key[2]: None for key in found}
     places = sorted({(key[1], key[0]) for key in found})
     print("| situation | task | method | seeds | score | score / oracle | regret | area | cost | minutes |")
     print("|---|---|---|---|---|---|---|---|---|---|")
-    ratios: dict[str, dict[tuple[str, str], list[float]]] = {method: {} for method in order}
     for (situation, task), method in product(places, order):
         own = [r for (t, s, m, _), r in found.items() if (t, s, m) == (task, situation, method)]
         if not own:
             continue
         best = oracle(found, task, situation)
         score = np.mean([r.score for r in own])
-        if best:
-            ratios[method][situation, task] = [r.score / best for r in own]
-        relative = f"{score / best:.2f} | {best - score:.0f}" if best else "- | -"
-        numbers = (np.mean([getattr(r, name) for r in own]) for name in ("area", "cost", "minutes"))
-        area, cost, minutes = numbers
+        relation = f"{score / best:.2f} | {best - score:.0f}" if best else "- | -"
+        area, cost, minutes = (np.mean([getattr(r, name) for r in own]) for name in ("area", "cost", "minutes"))
         each = ", ".join(f"{r.score:.0f}" for r in own)
         print(
             f"| {situation} {SITUATIONS[situation].title} | {task} | {method} | {len(own)} | {score:.0f} ({each}) "
-            f"| {relative} | {area:.0f} | {cost:.2f} | {minutes:.1f} |"
+            f"| {relation} | {area:.0f} | {cost:.2f} | {minutes:.1f} |"
         )
-    print()
-    _aggregate(ratios)
-    _draw(found, places, list(order))
-
-
-def _aggregate(ratios: Mapping[str, Mapping[tuple[str, str], Sequence[float]]]) -> None:
-    print("| method | situations | cells | IQM of score / oracle | 95 % interval | worst cell |")
+    print("\n| method | situations | cells | IQM of score / oracle | 95 % interval | worst cell |")
     print("|---|---|---|---|---|---|")
-    for method, group in product(ratios, ("a", "bcde")):
-        own = {place: values for place, values in ratios[method].items() if place[0] in group}
-        if not own:
-            continue
-        scores = [np.array(values) for values in own.values()]
-        low, high = stratified_bootstrap(iqm, scores)
-        worst = min(own, key=lambda place: float(np.mean(own[place])))
-        print(
-            f"| {method} | {', '.join(group)} | {len(own)} | {iqm(scores):.2f} | [{low:.2f}, {high:.2f}] "
-            f"| {np.mean(own[worst]):.2f} ({worst[0]}, {worst[1]}) |"
-        )
+    for (method, ratios), group in product(relative(found).items(), ("a", "bcde")):
+        if a := aggregate(ratios, group):
+            interval = "[{:.2f}, {:.2f}]".format(*a.interval)
+            worst = f"{a.worst:.2f} ({a.where[0]}, {a.where[1]})"
+            print(f"| {method} | {', '.join(group)} | {a.cells} | {a.iqm:.2f} | {interval} | {worst} |")
+    _draw(found, places, list(order))
 
 
 def _draw(found: Mapping[Any, Result], places: Sequence[tuple[str, str]], order: Sequence[str]) -> None:
