@@ -55,7 +55,7 @@ def test_healthy_agents_are_left_alone():
     agents = agents_of(3)
     same, report = checked(agents)
     assert same is agents
-    assert not np.any(report)
+    assert not np.any([report.diverged, report.saturated, report.replaced])
 
 
 @pytest.mark.parametrize(("champion", "donor"), [(2, 2), (1, 0), (3, 0)])
@@ -63,6 +63,7 @@ def test_the_ill_continue_as_copies_of_the_champion_or_of_the_first_healthy(cham
     agents = agents_of(4, saturated=[3], diverged=[1])
     after, report = checked(agents, champion, keep_champion=False)
     assert (members(report.diverged), members(report.saturated), members(report.replaced)) == ([1], [3], [1, 3])
+    assert report.donor == donor
     for member in (1, 3):
         np.testing.assert_array_equal(weights(after, member), weights(agents, donor))
     for member in (0, 2):
@@ -82,7 +83,7 @@ def test_a_diverged_agent_among_saturated_ones_is_reported_and_replaced():
 def test_when_all_are_saturated_all_start_again_unless_one_has_played():
     agents = agents_of(2, saturated=[0, 1])
     after, report = checked(agents, keep_champion=False)
-    assert members(report.replaced) == [0, 1]
+    assert (members(report.replaced), report.donor) == ([0, 1], health.NEW)
     assert not checked(after)[1].saturated.any()
     assert (weights(after, 0) != weights(after, 1)).any()
     kept, report = checked(agents)
