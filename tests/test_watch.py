@@ -230,7 +230,7 @@ def test_two_hundred_runs_of_a_thousand_rows_are_read_quickly(tmp_path):
 
 def test_seeds_of_one_method_share_a_label_and_other_settings_are_named(tmp_path):
     make_run(tmp_path / "a", seed=0)
-    make_run(tmp_path / "b", seed=1, checkpoint_every=2.0)
+    make_run(tmp_path / "b", seed=1, checkpoint_every=2.0, eval_every=50)
     make_run(tmp_path / "c", method="oht", population=4, tune={"n_step": "1,3"})
     make_run(tmp_path / "d", method="oht", population=6, tune={"n_step": "1,3"})
     make_run(tmp_path / "e", method="oht", population=4, tune={"n_step": "1,5"}, seed=3)

@@ -28,8 +28,10 @@ RECENT = 50  # iterations over which the speed is measured
 TAIL = 16 * 1024  # bytes from the end of events.jsonl in which a run's last word is looked for
 PATIENCE = 60.0  # seconds without a new row before a run whose lock cannot be seen is taken for dead; at least ...
 ROWS_OF_PATIENCE = 5  # ... the time of as many iterations
-NO_LABEL = frozenset({"seed", "checkpoint_every", "tensorboard", "workers", "pool"})  # runs that differ only in these
-MOST_IN_LABEL = 3  # are seeds of one method; other differences are named, at most as many
+# Runs that differ only in these are seeds of one method: they do not change what is learned.
+NO_LABEL = frozenset({"seed", "eval_every", "eval_episodes", "checkpoint_every", "tensorboard", "workers", "pool"})
+MOST_IN_LABEL = 3  # other settings that differ which a label names
+
 
 T = TypeVar("T")
 
