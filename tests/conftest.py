@@ -9,6 +9,7 @@ import os
 import jax
 import pytest
 
+from oht import population
 from oht.config import Config
 from oht.population import Learner
 from oht.types import Algorithm, Spec
@@ -51,4 +52,5 @@ def _shared_programs():
 def no_old_programs():
     """A process that keeps thousands of compiled programs crashes in the end when it registers one more."""
     yield
+    population._program.cache_clear()
     jax.clear_caches()

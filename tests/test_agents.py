@@ -32,13 +32,6 @@ VARIANTS = {
 every_variant = pytest.mark.parametrize("name", VARIANTS)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_to_compile():
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 def hyper_of(algorithm: Algorithm, agents: int, **values) -> dict[str, Any]:
     """The defaults and the given values, each a number for all agents or one for each."""
     known = {name: value for name, value in values.items() if name in algorithm.hyper}

@@ -26,13 +26,6 @@ CASES = [
 ]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_to_compile():
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 class Recording:
     def __init__(self, name: str):
         with np.load(Path(__file__).parent / "data" / f"{name}.npz") as file:

@@ -70,7 +70,7 @@ def test_no_two_streams_of_a_run_are_equal(method, monkeypatch):
     training.close(setup)
 
     purposes = {made_for[1] for made_for, _ in spy.of("key", "generator")}
-    assert purposes == set(seeds.PURPOSES)
+    assert purposes == set(seeds.PURPOSES) - {"another start"}  # no env failed
     for kinds in (("key", "noise"), ("generator",)):
         streams = [(made_for, content) for made_for, content in spy.of(*kinds) if made_for[1:2] != ("start",)]
         repeated = [made_for for (made_for, content), number in Counter(streams).items() if number > 1]
