@@ -460,6 +460,7 @@ MARKS: dict[str, tuple[str, str, str]] = {  # event: symbol, colour, name
     "fork": ("diamond", "#3b76c4", "fork"),
     "replacement": ("x", "#d1495b", "replacement"),
     "saturation": ("hourglass", "#c77d2b", "saturation"),
+    "env-error": ("triangle-down", "#d1495b", "env error"),
     "stop": ("square", "#c77d2b", "stop"),
     "failure": ("x", "#d1495b", "failure"),
     "end": ("circle", "#2f9e6e", "end"),
@@ -483,7 +484,9 @@ def sentence(event: Event) -> str:
         "fork": f"agent {agent} gave up its own weights and continued from {weights}",
         "replacement": f"agent {agent} {ill} and was replaced" + (f": it got {weights}" if "source" in event else ""),
         "saturation": f"all actions of agent {agent} were at their bounds; it stayed as it was",
-        "stop": "a signal stopped the run",
+        "env-error": "an episode was dropped and repeated, because the env failed: "
+        + str(event.get("message", "")).rstrip("."),
+        "stop": f"the run was stopped: {event.get('reason') or 'a signal arrived'}",
         "failure": f"the run failed: {event.get('reason', '')}".rstrip("."),
         "end": "the run had trained for all its steps",
     }
