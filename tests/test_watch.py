@@ -6,13 +6,11 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -540,11 +538,10 @@ def test_mistakes_are_one_sentence(tmp_path, capsys, monkeypatch, server):
 
 def test_watch_prints_its_address_starts_without_jax_and_ends_quietly(tmp_path):
     make_run(tmp_path / "runs" / "a")
+    listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # ignored in the background
     code = "import sys; from oht.cli import main; code = main(); assert 'jax' not in sys.modules; sys.exit(code)"
-    words = [sys.executable, "-c", code, "watch"]
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    listen = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # where tests run in the background it is ignored
-    process = subprocess.Popen(words, cwd=tmp_path, preexec_fn=listen, **pipes)
+    words = [sys.executable, "-c", f"{listen}; {code}", "watch"]
+    process = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     line = process.stdout.readline()
     match = re.match(r"http://127\.0\.0\.1:(\d+)/ ", line)
