@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -17,9 +17,7 @@ from oht import agents, compilation, config, lookup, methods, policies, populati
 from oht.agents import normalise
 from oht.callbacks import Callbacks, checked
 from oht.envs.backend import EnvError
-from oht.envs.rendered import Scene
 from oht.errors import UserError
-from oht.report import videos
 from oht.report.progress import Terminal
 from oht.report.trackers import TensorBoard, WandB
 from oht.runs import checkpoints
@@ -27,6 +25,10 @@ from oht.runs.recorder import Recorder
 from oht.signals import interruption
 from oht.training import Progress, Setup
 from oht.types import Algorithm, EnvFailure, Evaluation, Iteration, Method, Phase, Start
+
+if TYPE_CHECKING:
+    from oht.envs.rendered import Scene
+    from oht.report.videos import Frame
 
 STOPPING = "saving and stopping after this iteration; a second Ctrl-C stops at once"
 
@@ -138,6 +140,9 @@ class Run:
 
         Without `path` it is video.mp4 in the run folder.
         """
+        from oht.envs.rendered import Scene
+        from oht.report import videos
+
         if episodes < 1:
             raise UserError(f"episodes is {episodes}, but must be at least 1.")
         file = Path(path) if path is not None else self.path / "video.mp4"
@@ -149,7 +154,7 @@ class Run:
         finally:
             scene.close()
 
-    def _frames(self, scene: Scene, episodes: int, seed: int) -> Iterator[videos.Frame]:
+    def _frames(self, scene: "Scene", episodes: int, seed: int) -> "Iterator[Frame]":
         """The pictures of the first episodes of `evaluate(episodes, seed)`, each with the return so far."""
         _, starts = training.evaluation_plan(self.setup, self.progress, seed, episodes)
         for number, start in enumerate(starts, 1):
