@@ -205,8 +205,25 @@ def test_the_start_is_among_the_agents_and_the_others_cover_the_space():
     assert values["critic_lr"][0] == pytest.approx(1e-4)
     assert values["gamma"][0] == pytest.approx(0.95)
     drawn = np.sort((np.log10(values["critic_lr"][1:]) + 4) / 1.0)
-    np.testing.assert_allclose(drawn, [-1.150, -0.319, 0.319, 1.150], atol=1e-3)  # quantiles 1/8, 3/8, 5/8, 7/8
+    np.testing.assert_allclose(drawn, [-1.282, -0.524, 0.524, 1.282], atol=1e-3)  # quantiles 0.1, 0.3, 0.7, 0.9
     assert not np.array_equal(np.argsort(values["critic_lr"]), np.argsort(values["gamma"]))
+
+
+@pytest.mark.parametrize("start", [1e-5, 1e-3, 1e-2])
+def test_the_start_stands_for_its_own_part_of_a_range(start):
+    """Nobody is sent where the start is already: a part of the range without an agent may be the one that works."""
+    tune = {"critic_lr": LogFloat(low=1e-5, high=1e-2)}
+    tuner = methods.find("oht").make(race.Race(population=5), tune, {**HYPER, "critic_lr": start})
+    values = np.log10(tuner.init(rng_of(0)).values["critic_lr"])
+    parts = np.minimum((values + 5) / 3 * 5, 4.999).astype(int)
+    assert sorted(parts) == [0, 1, 2, 3, 4]
+
+
+def test_an_even_population_has_no_two_equal_agents():
+    tuner = build("oht", {"population": 6}, {"critic_lr": LogFloat(1e-3, 0.5), "gamma": Float(low=0.9, high=0.99)})
+    values = tuner.init(rng_of(0)).values
+    for column in values.values():
+        assert len(set(column)) == 6
 
 
 def test_few_combinations_get_an_agent_each_and_many_a_population():

@@ -135,24 +135,29 @@ def population_of(settings: Race, space: Space, known: Mapping[str, float]) -> i
 
 
 def values_of(rng: np.random.Generator, space: Space, known: Mapping[str, float], number: int) -> dict[str, np.ndarray]:
-    """The values of each agent: all combinations of a few discrete values; otherwise the run's own, then others that
-    cover the space evenly, each dimension in as many strata as there are others (a Latin hypercube)."""
+    """The values of each agent: all combinations of a few discrete values; otherwise a Latin hypercube.
+
+    Each dimension is divided into as many strata as there are agents. The first agent has the run's own values and
+    stands for the strata they lie in; the others have the middles of the strata that are left, in random order.
+    """
     entries = combinations(space, known) if not space.continuous else []
     if len(entries) == number:
         return {name: np.array([entry[name] for entry in entries]) for name in entries[0]}
-    others = number - 1
-    values: dict[str, np.ndarray] = {}
-    start = space.decode(space.mu)
-    strata = [(rng.permutation(others) + 0.5) / others for _ in (*space.continuous, *space.choices)]
-    points = space.quantiles(np.array(strata[: len(space.continuous)]).T)
-    for name, drawn in space.decode(points).items():
-        values[name] = np.concatenate([[start[name]], drawn])
-    for (name, choice), u in zip(space.choices.items(), strata[len(space.continuous) :], strict=True):
-        drawn = np.array(choice.values)[(u * len(choice.values)).astype(int)]
-        for part in tied(name):
-            own = known[part] if known[part] in choice.values else choice.values[0]
-            values[part] = np.concatenate([[own], drawn])
+    middles = (np.arange(number) + 0.5) / number
+    grid = space.quantiles(np.tile(middles[:, None], len(space.continuous)))
+    points = [_with_start(rng, start, column) for start, column in zip(space.mu, grid.T, strict=True)]
+    values = dict(space.decode(np.array(points).T)) if points else {}
+    for name, choice in space.choices.items():
+        column = np.array(choice.values)[(middles * len(choice.values)).astype(int)]
+        own = [known[part] for part in tied(name) if known[part] in choice.values]
+        values |= dict.fromkeys(tied(name), _with_start(rng, own[0] if own else choice.values[0], column))
     return values
+
+
+def _with_start(rng: np.random.Generator, start: float, column: np.ndarray) -> np.ndarray:
+    """The start in place of the value nearest to it, then the others in random order."""
+    others = np.delete(column, np.abs(column - start).argmin())
+    return np.concatenate([[start], rng.permutation(others)])
 
 
 # The belief
