@@ -2,8 +2,9 @@
 
 Each agent keeps its values for the whole run, so that its returns show what these values do over the whole run. The
 belief about an agent is a Gaussian: a discounted mean of its returns and an error that grows while it does not play.
-Thompson sampling decides who plays; the gradient steps are shared in the same proportion within a budget. Nobody is
-ever eliminated: an agent that was behind and catches up gets episodes and gradient steps again.
+Thompson sampling decides who plays; the gradient steps are shared in the same proportion within a budget. An agent that
+stops improving gives part of its share back to all. Nobody is ever eliminated: an agent that was behind and catches up
+gets episodes and gradient steps again.
 """
 
 import itertools
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import ndtr
 
 from oht.errors import UserError
 from oht.settings import setting
@@ -25,7 +27,8 @@ DISCOUNT = 0.95  # of what is known, for every episode of anyone
 PRIOR = 0.5  # episodes that the mean of all agents counts for
 EPSILON = 0.1  # of the episodes, played by whoever has waited longest: a loser may have caught up meanwhile
 WARM_UP = 2  # episodes of each agent before the belief decides
-DRAWS = 1000  # of the belief, for the probability that an agent is best
+DRAWS = 1000  # of the belief, from which the shares are estimated
+TINY = 1e-9  # a spread of times that is only rounding, beside their squares
 FLOOR = 0.05  # gradient steps for each env step that every agent has at least, so that none goes stale
 
 PORTFOLIO: tuple[dict[str, float], ...] = (  # raced where nothing is said to be tuned, besides the run's own values
@@ -45,10 +48,13 @@ class Race:
 
 
 class Belief(NamedTuple):
-    """What the returns say about each agent."""
+    """What the returns say about each agent: sums over its episodes, which count less the older they are."""
 
-    sums: np.ndarray  # (P,) discounted sums of returns ...
-    counts: np.ndarray  # (P,) ... and of episodes
+    sums: np.ndarray  # (P,) of returns
+    counts: np.ndarray  # (P,) of episodes
+    times: np.ndarray  # (P,) of their times, in episodes of anyone: 0 for the latest, negative before
+    squared_times: np.ndarray  # (P,)
+    products: np.ndarray  # (P,) of time and return
     last: np.ndarray  # (P,) the last return of each; nan: none yet
     squares: np.ndarray  # discounted sum of squared differences of successive returns of the same agent ...
     pairs: np.ndarray  # ... and how many
@@ -79,7 +85,7 @@ def race(settings: Race, tune: Tune, base: Mapping[str, float], follow: bool) ->
     def ask(rng: np.random.Generator, state: State, clock: Clock) -> tuple[State, Proposal]:
         hyper = {name: np.full(number, value, np.float64) for name, value in known.items()} | state.values
         warm = state.played.min() >= WARM_UP
-        shares = best_probabilities(rng, state.belief) if follow and warm else np.full(number, 1 / number)
+        shares = wanted(rng, state.belief, clock) if follow and warm else np.full(number, 1 / number)
         waited = rng.random() < EPSILON or not (follow and warm)
         actor = int(state.last.argmin()) if waited else int(rng.choice(number, p=shares))
         ratios = divided(settings.budget, shares, np.minimum(hyper["replay_ratio"], settings.budget))
@@ -102,7 +108,8 @@ def race(settings: Race, tune: Tune, base: Mapping[str, float], follow: bool) ->
         best = int(mean.argmax())
         row = columns.champion({name: state.values[name][best] for name in state.values})
         row["leader"] = float(best)
-        row |= columns.agents(mean=mean, error=error, ratio=proposal.ratios, **state.values)
+        improves = improving(state.belief)
+        row |= columns.agents(mean=mean, error=error, improving=improves, ratio=proposal.ratios, **state.values)
         return row | columns.samples(proposal, tuple(state.values), outcome)
 
     return Tuner(number, init, ask, tell, champion)
@@ -164,7 +171,8 @@ def _with_start(rng: np.random.Generator, start: float, column: np.ndarray) -> n
 
 
 def unknown(number: int) -> Belief:
-    return Belief(np.zeros(number), np.zeros(number), np.full(number, np.nan), np.zeros(()), np.zeros(()))
+    none = np.zeros(number)
+    return Belief(none, none, none, none, none, np.full(number, np.nan), np.zeros(()), np.zeros(()))
 
 
 def learn(belief: Belief, actor: int, value: float) -> Belief:
@@ -175,6 +183,9 @@ def learn(belief: Belief, actor: int, value: float) -> Belief:
     return Belief(
         DISCOUNT * belief.sums + one * value,
         DISCOUNT * belief.counts + one,
+        DISCOUNT * (belief.times - belief.counts),
+        DISCOUNT * (belief.squared_times - 2 * belief.times + belief.counts),
+        DISCOUNT * (belief.products - belief.sums),
         np.where(one, value, belief.last),
         DISCOUNT * belief.squares + (difference**2 if again else 0.0),
         DISCOUNT * belief.pairs + again,
@@ -183,24 +194,39 @@ def learn(belief: Belief, actor: int, value: float) -> Belief:
 
 def forget(belief: Belief, replaced: np.ndarray) -> Belief:
     """Returns of weights that were replaced say nothing about those that replaced them."""
-    keep = ~replaced
-    return belief._replace(
-        sums=belief.sums * keep, counts=belief.counts * keep, last=np.where(keep, belief.last, np.nan)
-    )
+    sums = ("sums", "counts", "times", "squared_times", "products")
+    kept = {name: getattr(belief, name) * ~replaced for name in sums}
+    return belief._replace(**kept, last=np.where(replaced, np.nan, belief.last))
+
+
+def noise(belief: Belief) -> float:
+    """The standard deviation of a return: the root of half the mean squared difference of successive ones."""
+    return math.sqrt(belief.squares / belief.pairs / 2) if belief.pairs > 0 else 0.0
 
 
 def means(belief: Belief) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard error of each agent's return.
 
-    m_j = (S_j + n0 M) / (W_j + n0) and s / sqrt(W_j + n0), where M is the mean over agents of S_j / W_j and s^2 half
-    the mean squared difference of successive returns of the same agent.
+    m_j = (S_j + n0 M) / (W_j + n0) and s / sqrt(W_j + n0), where M is the mean over agents of S_j / W_j, s the noise.
     """
     seen = belief.counts > 0
     own = belief.sums[seen] / belief.counts[seen]
     middle = own.mean() if seen.any() else 0.0
     weight = belief.counts + PRIOR
-    noise = math.sqrt(belief.squares / belief.pairs / 2) if belief.pairs > 0 else 0.0
-    return (belief.sums + PRIOR * middle) / weight, noise / np.sqrt(weight)
+    return (belief.sums + PRIOR * middle) / weight, noise(belief) / np.sqrt(weight)
+
+
+def improving(belief: Belief) -> np.ndarray:
+    """(P,) how probable it is that each agent's returns rise: Phi(slope / its standard error).
+
+    The slope of the least-squares line through its returns over time is C / V and its error s / sqrt(V), where
+    C = sum w (t - mean t) R and V = sum w (t - mean t)^2. An agent that has played less than twice: 1/2.
+    """
+    count = np.where(belief.counts > 0, belief.counts, 1.0)
+    spread = belief.squared_times - belief.times**2 / count
+    together = belief.products - belief.times * belief.sums / count
+    error = noise(belief) * np.sqrt(np.where(spread > TINY * belief.squared_times, spread, 0.0))
+    return ndtr(np.divide(together, error, out=np.zeros_like(together), where=error > 0))
 
 
 def best_probabilities(rng: np.random.Generator, belief: Belief) -> np.ndarray:
@@ -208,6 +234,19 @@ def best_probabilities(rng: np.random.Generator, belief: Belief) -> np.ndarray:
     mean, error = means(belief)
     draws = mean + error * rng.standard_normal((DRAWS, len(mean)))
     return np.bincount(draws.argmax(axis=1), minlength=len(mean)) / DRAWS
+
+
+def wanted(rng: np.random.Generator, belief: Belief, clock: Clock) -> np.ndarray:
+    """(P,) the share of each agent in episodes and gradient steps.
+
+    It is the probability that the agent is the best, less what it gives back to be divided equally among all: that
+    share times the probability that it does not improve, times the part of the run that is left. A large learning rate
+    may lead early and stop there, and what would overtake it must be trained to show it, while there is time.
+    """
+    best = best_probabilities(rng, belief)
+    left = max(0.0, 1 - clock.steps / clock.total)
+    given_back = best * (1 - improving(belief)) * left
+    return best - given_back + given_back.mean()
 
 
 def divided(budget: float, shares: np.ndarray, most: np.ndarray) -> np.ndarray:
