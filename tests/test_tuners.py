@@ -300,7 +300,7 @@ def test_who_improves_by_hand():
 def champion_of_learning_curves(tuner: Tuner, seed: int, iterations: int = 140) -> int:
     """A race of agents whose level depends on their own gradient steps (in thousands), with noise of a third.
 
-    Agent 0 learns at once and stops at 100; agent 1 gets 20 for every thousand steps beyond the first eleven; the others
+    Agent 0 learns at once and stops at 100; agent 1 gets 20 for every thousand steps beyond 11 000; the others
     stay at 5.
     """
     rng, own, state = rng_of(seed), np.zeros(tuner.population), tuner.init(rng_of(seed))
