@@ -9,8 +9,6 @@ import numpy as np
 from oht.errors import UserError
 from oht.runs import Columns
 
-RACE_COLUMNS = ("mean", "error", "ratio")
-
 
 def log_scaled(config: Path) -> set[str]:
     """The names of the hyper-parameters that are tuned on a log scale."""
@@ -56,7 +54,8 @@ def samples(schedule: Columns, name: str) -> tuple[np.ndarray, np.ndarray, np.nd
 def agents_of(schedule: Columns) -> dict[int, str]:
     """The agents of a race by their values, each named by those in which it differs from others."""
     numbers = agent_numbers(schedule)
-    tuned = [c.split("/")[2] for c in schedule if c.startswith("agent/0/") and c.split("/")[2] not in RACE_COLUMNS]
+    named = [column.removeprefix("champion/") for column in schedule if column.startswith("champion/")]
+    tuned = [name for name in named if all(f"agent/{i}/{name}" in schedule for i in numbers)]
     values = {name: [float(schedule[f"agent/{i}/{name}"][0]) for i in numbers] for name in tuned}
     varied = [name for name in tuned if len(set(values[name])) > 1]
     same: dict[tuple[float, ...], list[str]] = {}  # hyper-parameters that have the same values share a name
