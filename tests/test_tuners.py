@@ -258,11 +258,29 @@ def test_values_and_weights_stay_with_their_agents():
 
 def test_everyone_plays_before_the_belief_decides():
     tuner = build("oht", {}, RATES)
-    _, proposals, _ = run(tuner, 10, noisy(rate_of, 0.1))
-    played = [int(p.actors[0]) for p in proposals]
-    assert sorted(played) == sorted(2 * list(range(5)))
-    for proposal in proposals:
+    _, proposals, _ = run(tuner, 40, noisy(rate_of, 0.1))
+    played = [int(p.actors[0]) for p in proposals[:25]]  # a quarter of the run
+    assert sorted(played) == sorted(5 * list(range(5)))
+    for proposal in proposals[:25]:
         np.testing.assert_allclose(proposal.ratios, 2 / 5)
+    assert np.mean([p.ratios[4] for p in proposals[25:]]) > 0.8
+
+
+def test_agents_that_dip_before_they_learn_are_not_starved():
+    """A small learning rate hardly changes anything; larger ones are worse than that at first, then far better."""
+    tuner = build("oht", {}, RATES)
+    for seed in range(5):
+        own, state, rng = np.zeros(5), tuner.init(rng_of(seed)), rng_of(seed)
+        for i in range(140):
+            clock = Clock((10 + i) * STEPS, 150 * STEPS, i)
+            state, proposal = tuner.ask(rng_of(1000 * seed + 2 * i), state, clock)
+            own += proposal.ratios * (10 if i == 0 else 1)
+            dip = np.where(own < 10, -500.0, -500 + 50 * (own - 10))
+            level = np.array([-300 + 2 * own[0], *dip[1:4], -500.0])
+            returns = level[proposal.actors] + 100 * rng.standard_normal(1)
+            outcome = outcome_of(tuner, returns)
+            state, _ = tuner.tell(rng_of(1000 * seed + 2 * i + 1), state, proposal, outcome)
+        assert tuner.champion(rng_of(0), state) in (1, 2, 3)
 
 
 def test_the_belief_by_hand():
@@ -300,7 +318,7 @@ def test_who_improves_by_hand():
 def champion_of_learning_curves(tuner: Tuner, seed: int, iterations: int = 140) -> int:
     """A race of agents whose level depends on their own gradient steps (in thousands), with noise of a third.
 
-    Agent 0 learns at once and stops at 100; agent 1 gets 20 for every thousand steps beyond 11 000; the others
+    Agent 0 learns at once and stops at 100; agent 1 gets 20 for every thousand steps beyond 17 000; the others
     stay at 5.
     """
     rng, own, state = rng_of(seed), np.zeros(tuner.population), tuner.init(rng_of(seed))
@@ -309,7 +327,7 @@ def champion_of_learning_curves(tuner: Tuner, seed: int, iterations: int = 140) 
         state, proposal = tuner.ask(rng_of(1000 * seed + 2 * i), state, clock)
         own += proposal.ratios * (10 if i == 0 else 1)
         level = np.array(
-            [min(100.0, 5 + 4 * own[0]), 5 + max(0.0, 20 * (own[1] - 11)), *[5.0] * (tuner.population - 2)]
+            [min(100.0, 5 + 4 * own[0]), 5 + max(0.0, 20 * (own[1] - 17)), *[5.0] * (tuner.population - 2)]
         )
         returns = level[proposal.actors] * (1 + rng.standard_normal(1) / 3)
         state, _ = tuner.tell(rng_of(1000 * seed + 2 * i + 1), state, proposal, outcome_of(tuner, returns))
@@ -320,7 +338,7 @@ def test_a_leader_that_stops_improving_is_overtaken():
     """Agent 1 needs gradient steps to show that it is better: while the leader stands still, it must get them."""
     tuner = build("oht", {}, RATES)
     champions = [champion_of_learning_curves(tuner, seed) for seed in range(20)]
-    assert champions.count(1) >= 15  # 5 without giving back
+    assert champions.count(1) >= 13  # 3 without giving back
 
 
 def test_a_leader_that_improves_keeps_the_gradient_steps():

@@ -26,7 +26,8 @@ MOST_COMBINATIONS = 8  # of discrete values that each get an agent
 DISCOUNT = 0.95  # of what is known, for every episode of anyone
 PRIOR = 0.5  # episodes that the mean of all agents counts for
 EPSILON = 0.1  # of the episodes, played by whoever has waited longest: a loser may have caught up meanwhile
-WARM_UP = 2  # episodes of each agent before the belief decides
+WARM_UP = 0.25  # of the run, with equal shares: TD3 first gets worse than random, and small learning rates last of all
+LEAST = 2  # episodes of each agent before the belief decides, also in a short run
 DRAWS = 1000  # of the belief, from which the shares are estimated
 TINY = 1e-9  # a spread of times that is only rounding, beside their squares
 FLOOR = 0.05  # gradient steps for each env step that every agent has at least, so that none goes stale
@@ -84,7 +85,7 @@ def race(settings: Race, tune: Tune, base: Mapping[str, float], follow: bool) ->
 
     def ask(rng: np.random.Generator, state: State, clock: Clock) -> tuple[State, Proposal]:
         hyper = {name: np.full(number, value, np.float64) for name, value in known.items()} | state.values
-        warm = state.played.min() >= WARM_UP
+        warm = clock.steps >= WARM_UP * clock.total and state.played.min() >= LEAST
         shares = wanted(rng, state.belief, clock) if follow and warm else np.full(number, 1 / number)
         waited = rng.random() < EPSILON or not (follow and warm)
         actor = int(state.last.argmin()) if waited else int(rng.choice(number, p=shares))
