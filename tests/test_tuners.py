@@ -266,6 +266,13 @@ def test_everyone_plays_before_the_belief_decides():
     assert np.mean([p.ratios[4] for p in proposals[25:]]) > 0.8
 
 
+def test_a_run_that_is_continued_for_longer_does_not_begin_anew():
+    tuner = build("oht", {}, RATES)
+    state, _, _ = run(tuner, 100, noisy(rate_of, 0.1))
+    _, proposal = tuner.ask(rng_of(0), state, Clock(100 * STEPS, 10_000 * STEPS, 100))
+    assert proposal.ratios[4] > 0.6
+
+
 def test_agents_that_dip_before_they_learn_are_not_starved():
     """A small learning rate hardly changes anything; larger ones are worse than that at first, then far better."""
     tuner = build("oht", {}, RATES)

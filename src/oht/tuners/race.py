@@ -66,6 +66,7 @@ class State(NamedTuple):
     belief: Belief
     played: np.ndarray  # (P,) episodes of each agent
     last: np.ndarray  # (P,) the iteration in which each played last
+    decides: np.ndarray  # whether the belief decides already; it stays so in a run that is continued for longer
 
 
 def make(settings: Race, tune: Tune, base: Mapping[str, float]) -> Tuner:
@@ -81,16 +82,18 @@ def race(settings: Race, tune: Tune, base: Mapping[str, float], follow: bool) ->
 
     def init(rng: np.random.Generator) -> State:
         values = values_of(rng, space, known, number)
-        return State(values, unknown(number), np.zeros(number, np.int64), np.full(number, -1))
+        return State(values, unknown(number), np.zeros(number, np.int64), np.full(number, -1), np.array(False))
 
     def ask(rng: np.random.Generator, state: State, clock: Clock) -> tuple[State, Proposal]:
         hyper = {name: np.full(number, value, np.float64) for name, value in known.items()} | state.values
         warm = clock.steps >= WARM_UP * clock.total and state.played.min() >= LEAST
-        shares = wanted(rng, state.belief, clock) if follow and warm else np.full(number, 1 / number)
-        waited = rng.random() < EPSILON or not (follow and warm)
+        decides = follow and bool(state.decides | warm)
+        shares = wanted(rng, state.belief, clock) if decides else np.full(number, 1 / number)
+        waited = rng.random() < EPSILON or not decides
         actor = int(state.last.argmin()) if waited else int(rng.choice(number, p=shares))
         ratios = divided(settings.budget, shares, np.minimum(hyper["replay_ratio"], settings.budget))
-        state = state._replace(last=np.where(everyone == actor, clock.iteration, state.last))
+        last = np.where(everyone == actor, clock.iteration, state.last)
+        state = state._replace(last=last, decides=np.array(decides))
         return state, Proposal(hyper, ratios, everyone, np.array([actor]), state.played[[actor]])
 
     def tell(rng: np.random.Generator, state: State, proposal: Proposal, outcome: Outcome) -> tuple[State, Row]:
