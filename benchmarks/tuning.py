@@ -33,6 +33,9 @@ COLUMNS = ("task", "situation", "method", "seed", "env_steps", "return", "gradie
 COMMON = ["--hidden", "64,64", "--steps", "150000", "--eval-every", "10000", "--tensorboard", "false"]
 LAST = 3  # evaluations that a score is the mean of
 
+ORACLES = ("static, n = 3", "static, n = 5")  # of situation e; the default is that of b, c and d
+ORDER = ("static", "static, ratio 2", *ORACLES, "oht", "random")  # in tables, before all others
+
 CHEETAH, GYM, WALKER = "dm/cheetah-run", "gym/half-cheetah", "dm/walker-walk"
 DELAY = "@delay5"
 RATES = "actor_lr+critic_lr=log:1e-5..1e-2"
@@ -220,7 +223,7 @@ def results(seeds: Sequence[int] | None = None) -> dict[tuple[str, str, str, int
 def oracle(found: Mapping[tuple[str, str, str, int], Result], task: str, situation: str) -> float | None:
     """The mean score of the best constant value over seeds."""
     if situation == "e":
-        values = [_mean(found, task, "e", f"static, n = {n}") for n in (3, 5)]
+        values = [_mean(found, task, "e", method) for method in ORACLES]
         known = [value for value in values if value is not None]
         return max(known) if len(known) == 2 else None
     return _mean(found, task, "a", "static")
@@ -263,33 +266,65 @@ def aggregate(ratios: Ratios, situations: str) -> Aggregate | None:
     return Aggregate(len(own), float(iqm(scores)), (float(low), float(high)), float(np.mean(own[where])), where)
 
 
+GROUPS = {"the default": "a", "wrong values": "bcde"}  # what a run starts from, and the situations
+Found = Mapping[tuple[str, str, str, int], Result]
+
+
+def methods_in(found: Found) -> list[str]:
+    every = {key[2] for key in found}
+    return [method for method in ORDER if method in every] + sorted(every.difference(ORDER))
+
+
+def summary(found: Found) -> str:
+    """Every method over all situations of a kind: the table of the README."""
+    lines = [
+        "| start | method | runs | IQM of score / oracle, 95 % interval | worst of the cells | cost |",
+        "|---|---|---|---|---|---|",
+    ]
+    ratios = relative(found)
+    for (start, situations), method in product(GROUPS.items(), methods_in(found)):
+        if method in ORACLES or (a := aggregate(ratios.get(method, {}), situations)) is None:
+            continue
+        costs = [result.cost for (_, s, m, _), result in found.items() if m == method and s in situations]
+        interval = "[{:.2f}, {:.2f}]".format(*a.interval)
+        worst = f"{a.worst:.2f} ({a.where[0]}, `{a.where[1]}`)"
+        lines.append(f"| {start} | {method} | {len(costs)} | {a.iqm:.2f} {interval} | {worst} | {np.mean(costs):.2f} |")
+    return "\n".join(lines)
+
+
+def every_cell(found: Found) -> str:
+    """Score / oracle and, in brackets, the score of each seed, for each situation, task and method."""
+    methods = methods_in(found)
+    lines = [" | ".join(["| ", "task", *methods, "oracle's score |"]), "|---" * (len(methods) + 3) + "|"]
+    for situation, task in sorted({(key[1], key[0]) for key in found}):
+        best = oracle(found, task, situation)
+        texts = []
+        for method in methods:
+            own = [result.score for key, result in found.items() if key[:3] == (task, situation, method)]
+            each = ", ".join(f"{score:.0f}" for score in own)
+            texts.append(f"{np.mean(own) / best:.2f} ({each})" if own and best else each)
+        lines.append(" | ".join([f"| {situation}", f"`{task}`", *texts, f"{best:.0f} |" if best else "- |"]))
+    return "\n".join(lines)
+
+
+def details(found: Found) -> str:
+    """Regret to the oracle, area under the curve, cost and wall time of each cell."""
+    lines = ["| | task | method | score | regret | area | cost | minutes |", "|---|---|---|---|---|---|---|---|"]
+    for situation, task, method in sorted({(key[1], key[0], key[2]) for key in found}):
+        own = [result for key, result in found.items() if key[:3] == (task, situation, method)]
+        score, area, cost, minutes = np.mean([result[:4] for result in own], axis=0)
+        best = oracle(found, task, situation)
+        regret = f"{best - score:.0f}" if best else "-"
+        lines.append(
+            f"| {situation} | `{task}` | {method} | {score:.0f} | {regret} | {area:.0f} | {cost:.2f} | {minutes:.1f} |"
+        )
+    return "\n".join(lines)
+
+
 def show(seeds: Sequence[int] | None) -> None:
     found = results(seeds)
-    order = {key[2]: None for key in found}
-    places = sorted({(key[1], key[0]) for key in found})
-    print("| situation | task | method | seeds | score | score / oracle | regret | area | cost | minutes |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
-    for (situation, task), method in product(places, order):
-        own = [r for (t, s, m, _), r in found.items() if (t, s, m) == (task, situation, method)]
-        if not own:
-            continue
-        best = oracle(found, task, situation)
-        score = np.mean([r.score for r in own])
-        relation = f"{score / best:.2f} | {best - score:.0f}" if best else "- | -"
-        area, cost, minutes = (np.mean([getattr(r, name) for r in own]) for name in ("area", "cost", "minutes"))
-        each = ", ".join(f"{r.score:.0f}" for r in own)
-        print(
-            f"| {situation} {SITUATIONS[situation].title} | {task} | {method} | {len(own)} | {score:.0f} ({each}) "
-            f"| {relation} | {area:.0f} | {cost:.2f} | {minutes:.1f} |"
-        )
-    print("\n| method | situations | cells | IQM of score / oracle | 95 % interval | worst cell |")
-    print("|---|---|---|---|---|---|")
-    for (method, ratios), group in product(relative(found).items(), ("a", "bcde")):
-        if a := aggregate(ratios, group):
-            interval = "[{:.2f}, {:.2f}]".format(*a.interval)
-            worst = f"{a.worst:.2f} ({a.where[0]}, {a.where[1]})"
-            print(f"| {method} | {', '.join(group)} | {a.cells} | {a.iqm:.2f} | {interval} | {worst} |")
-    _draw(found, places, list(order))
+    print(summary(found), every_cell(found), details(found), sep="\n\n")
+    _draw(found, sorted({(key[1], key[0]) for key in found}), methods_in(found))
 
 
 def _draw(found: Mapping[Any, Result], places: Sequence[tuple[str, str]], order: Sequence[str]) -> None:

@@ -16,7 +16,6 @@ from typing import Any, get_type_hints
 
 import nbclient
 import nbformat
-import numpy as np
 import pytest
 
 import oht
@@ -374,20 +373,11 @@ def test_the_numbers_of_the_readme_are_those_of_their_files():
             assert int(row["gradient_steps"]) / int(row["env_steps"]) == pytest.approx(float(cost), abs=0.05)
 
 
-def test_the_table_of_the_tuning_benchmark_is_that_of_its_file():
-    text = (ROOT / "README.md").read_text()
-    shown = re.search(r"benchmarks/tuning.py show --seeds ([\d,]+)", text)
+def test_the_tables_of_the_tuning_benchmark_are_those_of_its_file():
+    shown = re.search(r"benchmarks/tuning.py show --seeds ([\d,]+)", (ROOT / "README.md").read_text())
     assert shown
     tuning = runpy.run_path(str(ROOT / "benchmarks" / "tuning.py"))
     found = tuning["results"]([int(seed) for seed in shown[1].split(",")])
-    ratios = tuning["relative"](found)
-    table = next(t for t in tables(ROOT / "README.md") if t[0][0] == "start")
-    assert len(table) == 6
-    for start, label, score, worst, cost in table[1:]:
-        method = {"static": "static", "static --replay-ratio 2": "static, ratio 2", "oht": "oht"}[names(label)[0]]
-        situations = "a" if start == "the default" else "bcde"
-        own = tuning["aggregate"](ratios[method], situations)
-        assert score == f"{own.iqm:.2f} [{own.interval[0]:.2f}, {own.interval[1]:.2f}]"
-        assert float(worst) == round(own.worst, 2)
-        costs = [result.cost for (_, s, m, _), result in found.items() if m == method and s in situations]
-        assert float(cost) == pytest.approx(np.mean(costs), abs=0.005)
+    for page in ("README.md", "results/README.md", "docs/methods/oht.md"):
+        assert tuning["summary"](found) in (ROOT / page).read_text(), page
+    assert tuning["every_cell"](found) in (ROOT / "results" / "README.md").read_text()
