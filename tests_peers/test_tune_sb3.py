@@ -20,9 +20,9 @@ def finite(row: dict[str, float]) -> bool:
 
 
 def test_oht_leaves_the_bad_learning_rate():
-    tuner, score = MAIN(steps=7_000)
-    assert tuner.env_steps == 7_000
-    assert len(tuner.schedule) == (7_000 - FIRST) // EPISODE
+    tuner, score = MAIN(steps=10_000)
+    assert tuner.env_steps == 10_000
+    assert len(tuner.schedule) == (10_000 - FIRST) // EPISODE
     assert all(map(finite, tuner.schedule))
     last = tuner.schedule[-1]
     ratios = np.array([[row[f"agent/{j}/ratio"] for j in range(5)] for row in tuner.schedule])
