@@ -5,6 +5,10 @@ it starts, and runs with the same algorithm share its programs.
 """
 
 import os
+from pathlib import Path
+
+# the newer code generator takes four times as long to compile, the older one as long to run what tests run
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false".strip()
 
 import jax
 import pytest
@@ -14,12 +18,14 @@ from oht.config import Config
 from oht.population import Learner
 from oht.types import Algorithm, Spec
 
+MOST_MEMORY = 1_200_000_000  # bytes of a process between two modules of tests
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _compiled_once(tmp_path_factory):
     shared = tmp_path_factory.getbasetemp().parent  # the same for all workers of pytest-xdist
     jax.config.update("jax_compilation_cache_dir", str(shared / "compiled"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
     jax.config.update("jax_disable_most_optimizations", True)
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
@@ -52,5 +58,12 @@ def _shared_programs():
 def no_old_programs():
     """A process that keeps thousands of compiled programs crashes in the end when it registers one more."""
     yield
-    population._program.cache_clear()
-    jax.clear_caches()
+    if memory() > MOST_MEMORY:
+        population._program.cache_clear()
+        jax.clear_caches()
+
+
+def memory() -> int:
+    """Bytes that this process has in memory now."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1]) if Path("/proc/self/statm").exists() else 2**62
+    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -17,7 +17,11 @@ Report = Callable[[int, int], None]  # (gradient steps done, gradient steps in a
 
 
 def create(key: Key, algorithm: Algorithm, number: int) -> Agents:
-    return jax.jit(jax.vmap(algorithm.init))(jax.random.split(key, number))
+    """New agents. Random numbers take seconds to compile well, far longer than to draw once, so little is optimised."""
+    keys, init = jax.random.split(key, number), jax.vmap(algorithm.init)
+    if isinstance(keys, jax.core.Tracer):  # only the shapes are wanted
+        return init(keys)
+    return jax.jit(init, compiler_options={"xla_backend_optimization_level": 0})(keys)
 
 
 def number_of(agents: Agents) -> int:
