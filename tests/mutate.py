@@ -276,7 +276,8 @@ def _tests_in_child(module: str, tree: ast.Module, folder: Path) -> None:
     try:
         name = ".".join(["oht", *Path(module).with_suffix("").parts]).removesuffix(".__init__")
         sys.meta_path.insert(0, Changed(name, PACKAGE / module, tree))  # pyright: ignore[reportArgumentType]
-        hypothesis.settings.register_profile("mutants", deadline=None, derandomize=True, database=None)
+        phases = [hypothesis.Phase.explicit, hypothesis.Phase.generate]  # not the search for a smaller example
+        hypothesis.settings.register_profile("mutants", deadline=None, derandomize=True, database=None, phases=phases)
         hypothesis.settings.load_profile("mutants")
         files = [str(ROOT / "tests" / f"{test}.py") for test in TESTS[module]]
         options = [

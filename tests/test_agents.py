@@ -1,27 +1,22 @@
-"""The algorithms: no dead knobs, pure functions of their keys, numbers by hand, and probes whose answer is known."""
+"""The algorithms: numbers by hand, and actions."""
 
-from functools import cache, cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 
-from oht import population
-from oht import replay as ring
 from oht.agents.ddpg import ddpg
-from oht.agents.networks import GaussianActor, network
+from oht.agents.networks import Actor, GaussianActor, adam, critics, descend, fan_in_uniform, network, polyak
 from oht.agents.normalise import CLIP, Moments, merge, normalised, standardise
 from oht.agents.sac import sac, squash
 from oht.agents.td3 import td3
-from oht.learners.own_replays import OwnReplays
 from oht.types import Algorithm, Batch, Spec
 
 SPEC = Spec(obs=2, action=1)
 HIDDEN = (32, 32)
-ROWS = 32
-MAX_N = 2
 VARIANTS = {
     "td3": lambda: td3(SPEC, hidden=HIDDEN),
     "ddpg": lambda: ddpg(SPEC, hidden=HIDDEN),
@@ -38,105 +33,6 @@ def hyper_of(algorithm: Algorithm, agents: int, **values) -> dict[str, Any]:
     return {name: np.full(agents, value, np.float32) for name, value in (algorithm.hyper | known).items()}
 
 
-class Episode(NamedTuple):
-    obs: np.ndarray
-    action: np.ndarray
-    reward: np.ndarray
-
-
-def stored(episodes: list[Episode], terminal: bool) -> ring.Replay:
-    replay = ring.empty(2048, SPEC.obs, SPEC.action)
-    for episode in episodes:
-        replay = ring.extend(replay, *episode, terminal=terminal)
-    return replay
-
-
-def floats(*values) -> np.ndarray:
-    return np.array(values, np.float32)
-
-
-def random_episodes(number: int, steps: int) -> list[Episode]:
-    random = np.random.default_rng(0)
-    return [
-        Episode(
-            floats(*random.standard_normal((steps + 1, SPEC.obs))),
-            floats(*random.uniform(-1, 1, (steps, SPEC.action))),
-            floats(*random.standard_normal(steps)),
-        )
-        for _ in range(number)
-    ]
-
-
-# What is in `hyper` matters, and nothing but the arguments does
-
-
-def two_updates_and_an_action(algorithm: Algorithm):
-    """A function of the hyper-parameters alone."""
-    replay = stored(random_episodes(4, 20), terminal=True)
-    keys = jax.random.split(jax.random.key(0), 4)
-
-    def update(hyper, state, key):
-        batch = ring.sample(key, replay, ROWS * algorithm.batches, hyper["n_step"], hyper["gamma"], MAX_N)
-        return algorithm.update(key, state, Batch(*batch), hyper)
-
-    def live(hyper):
-        state, metrics = jax.lax.scan(partial(update, hyper), algorithm.init(keys[0]), keys[1:3])
-        return state, metrics, algorithm.act(keys[3], state, jnp.ones(SPEC.obs), hyper, True)
-
-    return live
-
-
-@pytest.mark.parametrize("name", [name for name in VARIANTS if "normalised" not in name])
-def test_no_dead_knobs(name: str):
-    """One agent for each hyper-parameter, in which only that one differs from the defaults."""
-    algorithm = VARIANTS[name]()
-    knobs = list(algorithm.hyper)
-    hyper = hyper_of(algorithm, 1 + len(knobs))
-    for row, knob in enumerate(knobs, start=1):
-        hyper[knob][row] = 2 if knob == "n_step" else 0.5 * hyper[knob][row]
-
-    live = jax.jit(jax.vmap(two_updates_and_an_action(algorithm)))
-    result = jax.tree.map(np.asarray, live(hyper))
-    for row, knob in enumerate(knobs, start=1):
-        changed = jax.tree.map(lambda leaf, row=row: (leaf[row] != leaf[0]).any(), result)
-        assert any(jax.tree.leaves(changed)), f"{knob} of {name} changes nothing"
-
-    among_others = live({knob: values[::-1] for knob, values in hyper.items()})
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b[::-1], rtol=1e-5, atol=1e-7), result, among_others)
-
-
-@every_variant
-def test_actions(name: str):
-    algorithm = VARIANTS[name]()
-    hyper = {knob: jnp.array(values[0]) for knob, values in hyper_of(algorithm, 1, exploration_noise=5.0).items()}
-    state = jax.jit(algorithm.init)(jax.random.key(0))
-    act = jax.jit(algorithm.act, static_argnums=4)
-    obs = 5.0 * jax.random.normal(jax.random.key(1), (100, SPEC.obs))
-    keys = jax.random.split(jax.random.key(2), 3)
-
-    explored = act(keys[0], state, obs, hyper, True)
-    assert explored.shape == (100, SPEC.action)
-    single = jax.eval_shape(lambda key: algorithm.act(key, state, obs[0], hyper, True), keys[0])
-    assert single.shape == (SPEC.action,)
-    assert np.abs(explored).max() <= 1.0
-    assert (explored == act(keys[0], state, obs, hyper, True)).all()
-    assert (explored != act(keys[1], state, obs, hyper, True)).any()
-
-    greedy = act(keys[0], state, obs, hyper, False)
-    assert (greedy == act(keys[1], state, obs, hyper, False)).all()
-    assert (greedy != explored).any()
-
-
-def test_hyper_of_each_algorithm():
-    """A setting that an algorithm does not read is not among its hyper-parameters."""
-    common = {"actor_lr", "critic_lr", "gamma", "n_step", "tau"}
-    assert set(VARIANTS["ddpg"]().hyper) == common | {"exploration_noise"}
-    assert set(VARIANTS["td3"]().hyper) == common | {"exploration_noise", "target_noise", "noise_clip"}
-    assert set(VARIANTS["sac"]().hyper) == common | {"alpha_lr", "target_entropy"}
-    assert set(VARIANTS["sac with fixed alpha"]().hyper) == common | {"alpha"}
-    assert sac(Spec(3, 6)).hyper["target_entropy"] == -6.0
-
-
 # Numbers by hand
 
 
@@ -149,7 +45,9 @@ def test_log_probability_of_a_squashed_gaussian():
     u = mean + np.exp(log_std) * noise
     normal = -0.5 * noise**2 - log_std - 0.5 * np.log(2 * np.pi)
     expected = (normal - np.log(1 - np.tanh(u) ** 2)).sum()
-    np.testing.assert_allclose(squash(*map(jnp.asarray, (mean, log_std, noise)))[1], expected, rtol=1e-5)
+    action, log_prob = squash(*map(jnp.asarray, (mean, log_std, noise)))
+    np.testing.assert_allclose(action, np.tanh(u), rtol=1e-5)
+    np.testing.assert_allclose(log_prob, expected, rtol=1e-5)
 
 
 def test_log_probability_stays_finite_far_out():
@@ -186,10 +84,10 @@ def test_moments_of_observations():
 
 
 def test_moments_of_many_batches_are_those_of_all_rows():
-    rows = 3.0 + 0.1 * np.random.default_rng(0).standard_normal((5000, 2))
+    rows, joined = 3.0 + 0.1 * np.random.default_rng(0).standard_normal((5000, 2)), jax.jit(merge)
     moments = Moments(jnp.zeros(()), jnp.zeros(2), jnp.ones(2))
     for batch in np.split(rows, 50):
-        moments = merge(moments, jnp.asarray(batch, jnp.float32))
+        moments = joined(moments, np.asarray(batch, np.float32))
     np.testing.assert_allclose(moments.mean, rows.mean(axis=0), rtol=1e-5)
     np.testing.assert_allclose(moments.variance, rows.var(axis=0), rtol=1e-3)
 
@@ -207,120 +105,202 @@ def test_a_normalised_agent_sees_standardised_observations():
     np.testing.assert_allclose(wrapped.act(key, state, jnp.array([2.0, 40.0]), {}, False), [0.0, 2.0], rtol=1e-6)
 
 
-# Probes: all at once, a few hundred updates of ten agents, each with its own episodes whose answer is known
+# Networks and their steps
 
 
-def three_steps(last_like_first: bool) -> list[Episode]:
-    """Reward 1 at each of three steps, whatever the action."""
-    random = np.random.default_rng(0)
-    time = floats([0.0, 0.0], [0.5, 0.0], [1.0, 0.0], [1.5, 0.0]) * (not last_like_first)
-    return [Episode(time, floats(*random.uniform(-1, 1, (3, 1))), np.ones(3, np.float32)) for _ in range(100)]
+def layers_of(params: Any) -> dict[str, Any]:
+    return jax.tree.map(np.asarray, params["params"]["MLP_0"])
 
 
-def one_step() -> list[Episode]:
-    """Reward -(a - x)^2: the best action is x."""
-    random = np.random.default_rng(0)
-    drawn = [(random.choice([-0.5, 0.5]), random.uniform(-1, 1)) for _ in range(300)]
-    return [Episode(floats([x, 1.0], [0.0, 0.0]), floats([a]), floats(-((a - x) ** 2))) for x, a in drawn]
+def by_numpy(layers: dict[str, Any], x: np.ndarray) -> np.ndarray:
+    """Hidden layers of tanh(norm(W x + b)), then a linear one."""
+    for i in range(2):
+        x = x @ layers[f"Linear_{i}"]["kernel"] + layers[f"Linear_{i}"]["bias"]
+        if norm := layers.get(f"LayerNorm_{i}"):
+            x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6)
+            x = norm["scale"] * x + norm["bias"]
+        x = np.tanh(x)
+    return x @ layers["Linear_2"]["kernel"] + layers["Linear_2"]["bias"]
 
 
-def two_steps() -> list[Episode]:
-    """The first action becomes the second state and its reward: Q(first, a) = 0.9 a, so the best action is 1."""
-    drawn = np.random.default_rng(0).uniform(-1, 1, (300, 2))
-    return [
-        Episode(floats([0.0, 1.0], [first, 0.0], [0.0, 0.0]), floats([first], [second]), floats(0.0, first))
-        for first, second in drawn
-    ]
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_networks_compute_what_numpy_computes(layer_norm: bool):
+    body, key = ((6, 5), "tanh", layer_norm), jax.random.key(0)
+    obs, action = np.random.default_rng(0).uniform(-2, 2, (2, 7, 3)).astype(np.float32)
+    action = action[:, :2]
+
+    @jax.jit
+    def computed(key):
+        actor, gaussian, critic = network(Actor(2, *body)), network(GaussianActor(2, *body)), critics(2, *body)
+        pi, normal, q = actor.init(key, obs[0]), gaussian.init(key, obs[0]), critic.init(key, obs[0], action[0])
+        outputs = actor.apply(pi, obs), gaussian.apply(normal, obs), critic.apply(q, obs, action)
+        return outputs, tuple(params["params"]["MLP_0"] for params in (pi, normal, q))
+
+    (actions, (mean, log_std), values), layers = jax.tree.map(np.asarray, computed(key))
+    pi, normal, q = layers
+    assert all(("LayerNorm_1" in names) == layer_norm for names in layers)
+    np.testing.assert_allclose(actions, np.tanh(by_numpy(pi, obs)), atol=1e-5)
+    np.testing.assert_allclose(np.concatenate([mean, log_std], axis=1), by_numpy(normal, obs), atol=1e-5)
+    both = np.concatenate([obs, action], axis=1)
+    for i in range(2):
+        one = jax.tree.map(lambda leaf, i=i: leaf[i], q)
+        np.testing.assert_allclose(values[i], by_numpy(one, both)[:, 0], atol=1e-5)
+    assert (q["Linear_0"]["kernel"][0] != q["Linear_0"]["kernel"][1]).all()  # the twins are no copies
 
 
-@cache
-def probes() -> dict[str, tuple[ring.Replay, float]]:
-    """What is stored, and the temperature for SAC with a fixed one."""
-    return {
-        "terminal": (stored(three_steps(last_like_first=False), terminal=True), 0.0),
-        "truncation": (stored(three_steps(last_like_first=True), terminal=False), 0.0),
-        "entropy": (stored(three_steps(last_like_first=True), terminal=False), 0.5),
-        "one step": (stored(one_step(), terminal=True), 0.01),
-        "two steps": (stored(two_steps(), terminal=True), 0.01),
-    }
+def test_networks_have_no_layer_norm_unless_asked_for():
+    obs, action = jnp.zeros(3), jnp.zeros(2)
+    for made, inputs in ((Actor(2, (4,)), (obs,)), (GaussianActor(2, (4,)), (obs,)), (critics(2, (4,)), (obs, action))):
+        shapes = jax.eval_shape(made.init, jax.random.key(0), *inputs)
+        assert set(shapes["params"]["MLP_0"]) == {"Linear_0", "Linear_1"}
 
 
-class Class:
-    """Agents of one algorithm: for each probe two, with n_step 1 and 2."""
-
-    def __init__(self, algorithm: Algorithm):
-        self.algorithm = algorithm
-        self.learner = OwnReplays(algorithm, ROWS)
-        number = 2 * len(probes())
-        replays, alphas = zip(*(probe for probe in probes().values() for _ in range(2)), strict=True)
-        self.replays = jax.tree.map(lambda *leaves: jnp.stack(leaves), *replays)
-        quick = {"actor_lr": 3e-3, "critic_lr": 3e-3, "alpha_lr": 1e-2, "tau": 0.1, "gamma": 0.9}
-        self.hyper = hyper_of(algorithm, number, **quick, n_step=[1, 2] * len(probes()), alpha=alphas)
-        self.agents = population.create(jax.random.key(0), algorithm, number)
-
-    def learn(self, key: int, updates: int):
-        """The agents, and the metrics of each."""
-        calls = np.int32(updates // self.algorithm.batches)
-        return self.learner._learn(jax.random.key(key), self.agents, self.replays, self.hyper, calls, MAX_N)
-
-    @cached_property
-    def trained(self) -> tuple[population.Agents, dict[str, Any]]:
-        """The agents after 800 updates, and their metrics over the next 20."""
-        self.agents, _ = self.learn(1, 800)
-        return self.learn(2, 20)
-
-    def metric(self, probe: str, name: str) -> np.ndarray:
-        return np.asarray(self.trained[1][name]).reshape(-1, 2)[list(probes()).index(probe)]
-
-    def greedy(self, probe: str, *obs: float) -> np.ndarray:
-        first = 2 * list(probes()).index(probe)
-        agents = population.take(self.trained[0], np.array([first, first + 1]))
-        act = jax.vmap(lambda agent: self.algorithm.act(jax.random.key(0), agent, jnp.array(obs), {}, False))
-        return np.asarray(jax.jit(act)(agents))[:, 0]
+def test_first_weights_are_uniform_within_one_by_the_root_of_the_inputs():
+    weights = np.asarray(fan_in_uniform(jax.random.key(0), (16, 400)))
+    assert np.abs(weights).max() <= 0.25
+    np.testing.assert_allclose(
+        np.quantile(weights, [0.0, 0.25, 0.5, 0.75, 1.0]), np.linspace(-0.25, 0.25, 5), atol=0.02
+    )
+    params = jax.jit(Actor(300, (400,)).init)(jax.random.key(0), jnp.zeros(16))
+    for name, bound in (("Linear_0", 0.25), ("Linear_1", 0.05)):
+        for part in layers_of(params)[name].values():
+            assert 0.9 * bound < np.abs(part).max() <= bound
 
 
-@cache
-def taught(name: str) -> Class:
-    return Class(VARIANTS[name]())
+def test_steps_of_adam_by_numpy():
+    p, g, rate = np.array([1.0, -2.0, 3.0]), [np.array([0.5, -4.0, 0.0]), np.array([1.0, 0.25, 0.0])], 0.1
+    params, moments = jnp.asarray(p, jnp.float32), adam.init(jnp.zeros(3))
+    m = v = np.zeros(3)
+    for t in (1, 2):
+        params, moments = descend(params, jnp.asarray(g[t - 1], jnp.float32), moments, rate)
+        m, v = 0.9 * m + 0.1 * g[t - 1], 0.999 * v + 0.001 * g[t - 1] ** 2
+        p = p - rate * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
+        np.testing.assert_allclose(params, p, rtol=1e-5)
+    np.testing.assert_allclose(moments.nu, v, rtol=1e-5, atol=1e-30)
+
+
+def test_targets_follow_by_tau():
+    np.testing.assert_allclose(polyak(jnp.array([4.0, 8.0]), jnp.array([8.0, -8.0]), 0.25), [5.0, 4.0])
+
+
+# Agents without hidden layers, whose weights are known: the critics are linear and the actor is tanh of a constant
+
+SMALL = {
+    "td3": td3(SPEC, hidden=(), policy_delay=1),
+    "ddpg": ddpg(SPEC, hidden=()),
+    "sac": sac(SPEC, hidden=()),
+    "sac with fixed alpha": sac(SPEC, hidden=(), alpha=0.2),
+}
+
+
+def weighed(params: Any, bias: Any, action: float = 0.0) -> Any:
+    """A layer that ignores the observation: `bias`, and for critics + `action` times the action."""
+    kernel, old = (params["params"]["MLP_0"]["Linear_0"][name] for name in ("kernel", "bias"))
+    kernel = jnp.zeros(kernel.shape).at[..., -1, :].set(action)
+    return {"params": {"MLP_0": {"Linear_0": {"kernel": kernel, "bias": jnp.reshape(jnp.float32(bias), old.shape)}}}}
+
+
+def rows_of(number: int, reward: Any = 0.0, discount: Any = 1.0) -> Batch:
+    obs, action = np.ones((number, SPEC.obs), np.float32), np.zeros((number, SPEC.action), np.float32)
+    return Batch(obs, action, np.full(number, reward, np.float32), np.full(number, discount, np.float32), obs)
+
+
+@pytest.mark.parametrize("name", ["td3", "sac with fixed alpha"])
+def test_losses_of_known_networks(name: str):
+    """Q is 1 and 3, Q' is 7 and 6, so y is 0 + 0.5 * 6 and, after a terminal, 2; the twins are off by 2, 0, 1 and 1."""
+    algorithm = SMALL[name]
+    state = algorithm.init(jax.random.key(0))
+    state = state._replace(critic=weighed(state.critic, [1, 3]), target_critic=weighed(state.critic, [7, 6]))
+    hyper = {**algorithm.hyper, "critic_lr": 0.0, "alpha": 0.0}
+    _, metrics = jax.jit(algorithm.update)(jax.random.key(1), state, rows_of(2, [0, 2], [0.5, 0]), hyper)
+    squares = (2**2 + 0**2 + 1**2 + 1**2) / 2
+    assert metrics["critic_loss"] == pytest.approx(squares if name == "td3" else squares / 2)
+    assert metrics["q"] == pytest.approx(2.0)  # of both
+    assert metrics["actor_loss"] == pytest.approx(-1.0)  # the first of TD3, the lower one of SAC
+
+
+def test_target_actions_are_smoothed_and_stay_in_their_range():
+    """Q' is the action and Q is 10, so that the loss of a single row tells which action was taken."""
+    algorithm, b = SMALL["td3"], np.arctanh([0.0, 0.9, -0.9])
+    state = algorithm.init(jax.random.key(0))
+    state = state._replace(critic=weighed(state.critic, [10, 10]), target_critic=weighed(state.critic, [0, 0], 1.0))
+    hyper = {**algorithm.hyper, "target_noise": 0.5, "noise_clip": 0.6}
+
+    def taken(key, b):
+        given = state._replace(target_actor=weighed(state.actor, b))
+        return 10.0 - jnp.sqrt(algorithm.update(key, given, rows_of(1), hyper)[1]["critic_loss"] / 2)
+
+    each = jax.vmap(jax.vmap(taken, (0, None)), (None, 0))
+    middle, upper, lower = np.asarray(jax.jit(each)(jax.random.split(jax.random.key(1), 2000), b))
+    normal = scipy.stats.norm(scale=0.5)
+    for low, action, high, actions in ((-0.6, 0.0, 0.6, middle), (0.3, 0.9, 1.0, upper), (-1.0, -0.9, -0.3, lower)):
+        assert (actions.min(), actions.max()) == pytest.approx((low, high), abs=1e-4)
+        for x in np.linspace(low + 0.05, high - 0.05, 5):
+            assert (actions < x).mean() == pytest.approx(normal.cdf(x - action), abs=0.05)
+
+
+def test_exploration_adds_noise_and_stays_in_the_range():
+    algorithm, hyper = SMALL["td3"], {"exploration_noise": 0.3}
+    state = algorithm.init(jax.random.key(0))
+    state = state._replace(actor=weighed(state.actor, np.arctanh(0.8)))
+    act = jax.jit(algorithm.act, static_argnums=4)
+    obs = np.ones((4000, SPEC.obs), np.float32)
+    np.testing.assert_allclose(act(jax.random.key(1), state, obs, hyper, False), 0.8, rtol=1e-5)
+    noise = np.asarray(act(jax.random.key(1), state, obs, hyper, True)) - 0.8
+    assert noise.max() == pytest.approx(0.2)
+    for x in np.linspace(-0.6, 0.15, 6):
+        assert (noise < x).mean() == pytest.approx(scipy.stats.norm(scale=0.3).cdf(x), abs=0.04)
+    below = state._replace(actor=weighed(state.actor, -np.arctanh(0.8)))
+    assert np.min(act(jax.random.key(1), below, obs, hyper, True)) == -1.0
+
+
+def test_sac_acts_by_the_mean_and_explores_by_the_deviation():
+    algorithm = SMALL["sac"]
+    state = algorithm.init(jax.random.key(0))
+    assert np.exp(state.log_alpha) == 1.0  # the first temperature
+    state = state._replace(actor=weighed(state.actor, [0.5, -1.0]))
+    act = jax.jit(algorithm.act, static_argnums=4)
+    obs = np.ones((4000, SPEC.obs), np.float32)
+    np.testing.assert_allclose(act(jax.random.key(1), state, obs, {}, False), np.tanh(0.5), rtol=1e-5)
+    before = np.arctanh(act(jax.random.key(1), state, obs, {}, True))  # before the tanh
+    for x in (-0.2, 0.3, 0.5, 0.8, 1.2):
+        assert (before < x).mean() == pytest.approx(scipy.stats.norm(0.5, np.exp(-1.0)).cdf(x), abs=0.04)
+    narrow = state._replace(actor=weighed(state.actor, [0.0, -5.0]))
+    _, metrics = jax.jit(algorithm.update)(jax.random.key(1), narrow, rows_of(4000), algorithm.hyper)
+    assert metrics["entropy"] == pytest.approx(0.5 * np.log(2 * np.pi * np.e) - 5.0, abs=0.1)
+    assert metrics["alpha"] == 1.0
+
+
+# Actions and hyper-parameters
 
 
 @every_variant
-def test_learning_depends_on_the_key_alone(name: str):
-    first, again, other = (taught(name).learn(key, 2)[0] for key in (1, 1, 2))
-    same = jax.tree.map(lambda a, b: bool((a == b).all()), first, again)
-    assert all(jax.tree.leaves(same))
-    assert not all(jax.tree.leaves(jax.tree.map(lambda a, b: bool((a == b).all()), first, other)))
+def test_actions(name: str):
+    algorithm = VARIANTS[name]()
+    hyper = {knob: jnp.array(values[0]) for knob, values in hyper_of(algorithm, 1, exploration_noise=5.0).items()}
+    state = jax.jit(algorithm.init)(jax.random.key(0))
+    act = jax.jit(algorithm.act, static_argnums=4)
+    obs = 5.0 * jax.random.normal(jax.random.key(1), (100, SPEC.obs))
+    keys = jax.random.split(jax.random.key(2), 3)
+
+    explored = act(keys[0], state, obs, hyper, True)
+    assert explored.shape == (100, SPEC.action)
+    single = jax.eval_shape(lambda key: algorithm.act(key, state, obs[0], hyper, True), keys[0])
+    assert single.shape == (SPEC.action,)
+    assert np.abs(explored).max() <= 1.0
+    assert (explored == act(keys[0], state, obs, hyper, True)).all()
+    assert (explored != act(keys[1], state, obs, hyper, True)).any()
+
+    greedy = act(keys[0], state, obs, hyper, False)
+    assert (greedy == act(keys[1], state, obs, hyper, False)).all()
+    assert (greedy != explored).any()
 
 
-VALUED = [name for name in VARIANTS if name != "sac"]  # the learned temperature adds an entropy that changes
-
-
-@pytest.mark.parametrize("name", VALUED)
-def test_probe_terminal(name: str):
-    """Q is 1 + 0.9 + 0.81, 1.9 and 1."""
-    np.testing.assert_allclose(taught(name).metric("terminal", "q"), (2.71 + 1.9 + 1.0) / 3, rtol=0.03)
-
-
-@pytest.mark.parametrize("name", VALUED)
-def test_probe_truncation(name: str):
-    """Time ran out, nothing else did: 1 / (1 - 0.9) = 10 everywhere."""
-    np.testing.assert_allclose(taught(name).metric("truncation", "q"), 10.0, rtol=0.03)
-
-
-def test_probe_entropy():
-    """Where no action is better, SAC's policy becomes uniform, H = log 2, and Q = (1 + 0.9 alpha H) / (1 - 0.9)."""
-    agents = taught("sac with fixed alpha")
-    np.testing.assert_allclose(agents.metric("entropy", "entropy"), np.log(2.0), atol=0.1)
-    q, _ = agents.metric("entropy", "q")  # with n_step 1
-    np.testing.assert_allclose(q, 10.0 * (1.0 + 0.9 * 0.5 * np.log(2.0)), rtol=0.04)
-
-
-@every_variant
-def test_probe_best_action(name: str):
-    for x in (-0.5, 0.5):
-        np.testing.assert_allclose(taught(name).greedy("one step", x, 1.0), x, atol=0.15)
-
-
-@every_variant
-def test_probe_two_step_credit(name: str):
-    assert (taught(name).greedy("two steps", 0.0, 1.0) > 0.8).all()
+def test_hyper_of_each_algorithm():
+    """A setting that an algorithm does not read is not among its hyper-parameters."""
+    common = {"actor_lr", "critic_lr", "gamma", "n_step", "tau"}
+    assert set(VARIANTS["ddpg"]().hyper) == common | {"exploration_noise"}
+    assert set(VARIANTS["td3"]().hyper) == common | {"exploration_noise", "target_noise", "noise_clip"}
+    assert set(VARIANTS["sac"]().hyper) == common | {"alpha_lr", "target_entropy"}
+    assert set(VARIANTS["sac with fixed alpha"]().hyper) == common | {"alpha"}
+    assert sac(Spec(3, 6)).hyper["target_entropy"] == -6.0

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from oht.agents import ALGORITHMS
+from oht.population import zeros
 from oht.types import Algorithm, Batch, Hyper, Spec
 
 UPDATES = 4
@@ -91,7 +92,7 @@ def test_updates_equal_the_peers(recording: str, name: str, options: dict, monke
     peer = Recording(recording)
     algorithm = ALGORITHMS[name](peer.spec(), hidden=peer.hidden(), **options)
     hyper = peer.hyper(algorithm)
-    state = peer.state(algorithm.init(jax.random.key(0)), "start")
+    state = peer.state(zeros(jax.eval_shape(algorithm.init, jax.random.key(0))), "start")
     update = updater(algorithm, monkeypatch)
 
     for first in range(0, UPDATES, algorithm.batches):
@@ -118,7 +119,7 @@ def test_the_comparison_would_see_a_small_mistake(monkeypatch: pytest.MonkeyPatc
     """A learning rate that is off by one percent is far outside the tolerance."""
     peer = Recording("sb3_ddpg")
     algorithm = ALGORITHMS["ddpg"](peer.spec(), hidden=peer.hidden())
-    state = peer.state(algorithm.init(jax.random.key(0)), "start")
+    state = peer.state(zeros(jax.eval_shape(algorithm.init, jax.random.key(0))), "start")
     hyper = peer.hyper(algorithm)
     wrong = hyper | {"critic_lr": 1.01 * hyper["critic_lr"]}
     state, _ = updater(algorithm, monkeypatch)(state, peer.batch(range(1)), wrong, [])

@@ -5,7 +5,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -62,19 +61,23 @@ def test_targets_are_those_of_the_reference(lengths, slots, n, gamma):
     assert int(ring.size(replay)) == len(targets)
 
     batch = sample(jax.random.key(0), replay, rows=600, n_step=jnp.float32(n), gamma=jnp.float32(gamma), max_n=12)
-    seen = set()
-    for obs, action, reward, discount, next_obs in zip(*map(np.asarray, batch), strict=True):
-        step = int(obs[0])
-        seen.add(step)
-        assert action[0] == -step
-        assert (reward, discount, next_obs[0]) == pytest.approx(targets[step], abs=1e-5)
-    assert seen == set(targets)  # 600 draws of at most 40: a missing one would be a wonder
+    obs, action, reward, discount, next_obs = (np.asarray(column).reshape(600) for column in batch)
+    assert set(obs.tolist()) == set(targets)  # 600 draws of at most 40: a missing one would be a wonder
+    np.testing.assert_array_equal(action, -obs)
+    drawn = np.array([targets[int(step)] for step in obs])
+    np.testing.assert_allclose(np.stack([reward, discount, next_obs], axis=1), drawn, rtol=0, atol=1e-5)
+
+
+def test_a_new_replay_holds_nothing():
+    replay = ring.empty(5, 2, 1)
+    assert (int(replay.written), int(replay.stored), int(replay.dropped)) == (0, 0, 0)
+    assert (np.asarray(replay.end) == ring.NO_STEP).all()
 
 
 def test_every_agent_has_its_own_n():
     replay = ring.extend(ring.empty(20, 1, 1), *Plain(0, 6, True).arrays())
     n = jnp.array([1.0, 2.0, 5.0])
-    sample_each = jax.vmap(lambda n: ring.sample(jax.random.key(0), replay, 64, n, jnp.float32(1.0), max_n=5))
+    sample_each = jax.vmap(lambda n: sample(jax.random.key(0), replay, rows=64, n_step=n, gamma=1.0, max_n=5))
     batch = sample_each(n)
     ahead = np.asarray(batch.next_obs - batch.obs)[..., 0]
     left = 6 - np.asarray(batch.obs)[..., 0]
@@ -86,7 +89,7 @@ def test_draws_are_uniform_over_what_is_stored():
     for episode in history([(1, True), (7, False), (30, True), (2, False), (20, True), (11, False)]):
         replay = ring.extend(replay, *episode.arrays())
     rows = 50_000
-    obs = np.asarray(ring.sample(jax.random.key(1), replay, rows, jnp.float32(1), jnp.float32(1), max_n=1).obs)[:, 0]
+    obs = np.asarray(sample(jax.random.key(1), replay, rows=rows, n_step=1.0, gamma=1.0, max_n=1).obs)[:, 0]
     _, counts = np.unique(obs, return_counts=True)
     assert len(counts) == int(ring.size(replay))
     share = rows / len(counts)
