@@ -54,14 +54,14 @@ TESTS: dict[str, list[str]] = {
     "tuners/static.py": ["test_tuners"],
     "replay.py": ["test_replay"],
     "agents/__init__.py": ["test_agents", "test_uniform", "test_config"],
-    "agents/ddpg.py": ["test_agents", "test_peers_updates"],
+    "agents/ddpg.py": ["test_peers_updates"],
     "agents/metagrad.py": ["test_metagrad"],
     "agents/networks.py": ["test_agents", "test_peers_updates"],
     "agents/normalise.py": ["test_agents"],
     "agents/sac.py": ["test_agents", "test_peers_updates"],
-    "agents/td3.py": ["test_agents", "test_peers_updates"],
+    "agents/td3.py": ["test_peers_updates", "test_agents"],
     "agents/uniform.py": ["test_uniform"],
-    "population.py": ["test_population", "test_seeds", "test_training"],
+    "population.py": ["test_population"],
     "training.py": ["test_seeds", "test_training"],
 }
 IMPORTED_ONCE = ("jax", "jax.numpy", "flax.linen", "optax", "gymnasium", "hypothesis", "pytest", "scipy.stats", "rich")
@@ -242,7 +242,7 @@ class Test(NamedTuple):
 
 def run_tests(module: str, tree: ast.Module, folder: Path, usual: Test | None) -> Test:
     """Run the module's tests with this tree in its place, in a fork; far more time than usual counts as hanging."""
-    since = time.monotonic()
+    wall = 0.0  # without the time that this process itself is stopped
     child = os.fork()
     if child == 0:
         os.setsid()
@@ -253,13 +253,13 @@ def run_tests(module: str, tree: ast.Module, folder: Path, usual: Test | None) -
     hanging = False
     while True:
         ended, status, used = os.wait4(child, 0 if hanging else os.WNOHANG)
-        wall = time.monotonic() - since
         if ended:
             break
         if usual and wall > 60 + 10 * usual.wall:  # a deadlock uses no processor
             hanging = True
             os.killpg(child, signal.SIGKILL)
         time.sleep(0.05)
+        wall += 0.05
     code = os.waitstatus_to_exitcode(status)
     verdict = {0: "survived", 1: "killed", -signal.SIGXCPU: "timed out"}.get(code, "crashed")
     return Test("timed out" if hanging else verdict, used.ru_utime + used.ru_stime, wall)

@@ -169,7 +169,8 @@ def test_first_weights_are_uniform_within_one_by_the_root_of_the_inputs():
 
 def test_steps_of_adam_by_numpy():
     p, g, rate = np.array([1.0, -2.0, 3.0]), [np.array([0.5, -4.0, 0.0]), np.array([1.0, 0.25, 0.0])], 0.1
-    params, moments = jnp.asarray(p, jnp.float32), adam.init(jnp.zeros(3))
+    params: Any = jnp.asarray(p, jnp.float32)
+    moments: Any = adam.init(jnp.zeros(3))
     m = v = np.zeros(3)
     for t in (1, 2):
         params, moments = descend(params, jnp.asarray(g[t - 1], jnp.float32), moments, rate)
@@ -201,8 +202,8 @@ def weighed(params: Any, bias: Any, action: float = 0.0) -> Any:
 
 
 def rows_of(number: int, reward: Any = 0.0, discount: Any = 1.0) -> Batch:
-    obs, action = np.ones((number, SPEC.obs), np.float32), np.zeros((number, SPEC.action), np.float32)
-    return Batch(obs, action, np.full(number, reward, np.float32), np.full(number, discount, np.float32), obs)
+    obs, action, column = jnp.ones((number, SPEC.obs)), jnp.zeros((number, SPEC.action)), jnp.zeros(number)
+    return Batch(obs, action, column + jnp.asarray(reward), column + jnp.asarray(discount), obs)
 
 
 @pytest.mark.parametrize("name", ["td3", "sac with fixed alpha"])

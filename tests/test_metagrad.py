@@ -1,5 +1,7 @@
 """Meta-gradients: they are the slope of the whole update, and what Eqn (3) estimates."""
 
+import copy
+from functools import cache
 from typing import Any
 
 import jax
@@ -46,6 +48,12 @@ class Meta:
             self.state, _ = self.update(jax.random.key(seed), self.state, batch, self.algorithm.hyper)
         self.state = self.state._replace(moments=adam.init(self.state.points))
 
+    def at(self, state: MetaAgent) -> "Meta":
+        """The same in another state."""
+        other = copy.copy(self)
+        other.state = state
+        return other
+
     def after(self, points) -> MetaAgent:
         return self.update(KEY, self.state._replace(points=points), self.batch, self.algorithm.hyper)[0]
 
@@ -60,10 +68,53 @@ class Meta:
         return -10.0 * np.asarray(self.after(self.state.points).moments.mu)
 
 
+@cache
+def td3(double: bool = False) -> Meta:
+    """Most tests share its compiled update; those of float64 call it where that is enabled."""
+    return Meta("td3", RATES, np.float64) if double else Meta("td3", RATES, meta_lr=0.0)
+
+
+@cache
+def ddpg(**options) -> Meta:
+    return Meta("ddpg", RATES, **options)
+
+
+TRACED = {"meta_trace": 0.5, "meta_lr": 100.0}
+
+
+def test_first_steps_have_the_given_sizes():
+    """Adam's first step is as long as its learning rate: 1e-4 of the points, 1e-3 of the judge's weights."""
+    meta, traced = ddpg(), ddpg(**TRACED)
+    first = meta.algorithm.init(KEY)
+    np.testing.assert_allclose(10.0**first.points, [1e-3, 3e-2], rtol=1e-5)
+    new, metrics = meta.update(KEY, first, meta.batch, meta.algorithm.hyper)
+    assert np.abs(new.points - first.points).max() == pytest.approx(1e-4, rel=0.02)
+    moved = jax.tree.map(lambda a, b: np.abs(a - b).max(), new.judge.critic, first.judge.critic)
+    np.testing.assert_allclose(jax.tree.leaves(moved), 1e-3, rtol=0.02)
+    assert meta.inner.steps is not None
+    loss = meta.inner.steps.actor_loss(new.agent.actor, new.judge.critic, meta.batch.split(2)[1].obs)
+    assert metrics["meta_q"] == pytest.approx(-float(loss), rel=1e-4)
+    other, _ = traced.update(KEY, first, meta.batch, meta.algorithm.hyper)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-7), new.trace, other.trace)
+
+
+def test_the_trace_keeps_a_share_of_earlier_slopes():
+    with_trace, without = ddpg(**TRACED).at(ddpg().state), ddpg()
+    kept, slope = with_trace.after(without.state.points).trace, without.after(without.state.points).trace
+    for z, old, d in zip(*map(jax.tree.leaves, (kept, without.state.trace, slope)), strict=True):
+        np.testing.assert_allclose(z, 0.5 * old + d, rtol=1e-3, atol=1e-7)
+
+
+def test_rates_stay_within_their_bounds():
+    meta = ddpg(**TRACED)
+    learned = meta.algorithm.learned(meta.after(meta.state.points))
+    assert all(float(learned[name]) in (pytest.approx(1e-6), pytest.approx(1e-1)) for name in RATES)
+
+
 @pytest.mark.parametrize(("name", "rates"), [("td3", RATES), ("ddpg", RATES), ("td3", LINEAR)])
 def test_the_meta_gradient_is_the_finite_difference_of_the_whole_update(name, rates):
     with jax.enable_x64(True):
-        meta = Meta(name, rates, np.float64)
+        meta = td3(double=True) if (name, rates) == ("td3", RATES) else Meta(name, rates, np.float64)
         exact, objective = meta.gradient(), jax.jit(meta.objective)
         for i in range(2):
             size = 1e-4 if rates is RATES else 1e-4 * float(meta.state.points[i])
@@ -76,7 +127,7 @@ def test_the_meta_gradient_is_the_finite_difference_of_the_whole_update(name, ra
 def test_eqn_3_estimates_the_meta_gradient_of_a_real_agent():
     """Proposition 1: sign and scale, for each rate by what 2000 updates with it perturbed are worth."""
     with jax.enable_x64(True):
-        meta = Meta("td3", RATES, np.float64)
+        meta = td3(double=True)
         mu, exact, objectives = np.asarray(meta.state.points), meta.gradient(), jax.jit(jax.vmap(meta.objective))
         for i in range(2):
             sigma = 1e-4 * np.eye(2)[i]  # small: the claim is about the limit
@@ -87,7 +138,7 @@ def test_eqn_3_estimates_the_meta_gradient_of_a_real_agent():
 
 
 def test_the_agent_inside_learns_as_it_would_alone():
-    meta = Meta("td3", RATES, meta_lr=0.0)
+    meta = td3()
     rates = {name: rate.start for name, rate in RATES.items()}
     alone, _ = jax.jit(meta.inner.update)(
         jax.random.split(KEY)[0], meta.state.agent, meta.batch.split(2)[0], {**meta.inner.hyper, **rates}
@@ -100,7 +151,7 @@ def test_the_agent_inside_learns_as_it_would_alone():
 
 
 def test_the_judge_learns_from_other_rows_and_another_start():
-    meta = Meta("td3", RATES)
+    meta = td3()
     agent, judge = jax.tree.leaves(meta.state.agent.critic), jax.tree.leaves(meta.state.judge.critic)
     assert all((a != b).any() for a, b in zip(agent, judge, strict=True))
     ours, others = meta.batch.split(2)
@@ -113,38 +164,23 @@ def test_the_judge_learns_from_other_rows_and_another_start():
 
 
 def test_the_judges_target_follows_its_critic():
-    meta = Meta("td3", RATES)
+    meta = td3()
     before, after, tau = meta.state.judge, meta.after(meta.state.points).judge, meta.algorithm.hyper["tau"]
     for old, new, critic in zip(*map(jax.tree.leaves, (before.target, after.target, after.critic)), strict=True):
         np.testing.assert_allclose(new, (1 - tau) * old + tau * critic, rtol=1e-5, atol=1e-7)
         assert (new != old).any()
 
 
-def test_the_trace_keeps_a_share_of_earlier_slopes():
-    with_trace, without = Meta("ddpg", RATES, meta_trace=0.5), Meta("ddpg", RATES)
-    with_trace.state = without.state
-    kept, slope = with_trace.after(without.state.points).trace, without.after(without.state.points).trace
-    for z, old, d in zip(*map(jax.tree.leaves, (kept, without.state.trace, slope)), strict=True):
-        np.testing.assert_allclose(z, 0.5 * old + d, rtol=1e-3, atol=1e-7)
-
-
 def test_dead_units_do_not_spoil_the_slope():
     """A relu that never fires has second moments of exactly 0, where the root in Adam has no derivative."""
-    meta = Meta("td3", RATES)
+    meta = td3()
     dead = jax.tree_util.tree_map_with_path(
         lambda path, leaf: leaf - 100.0 if "bias" in jax.tree_util.keystr(path) and leaf.shape[-1] == 8 else leaf,
         (meta.state.agent.actor, meta.state.agent.critic),
     )
     fresh = jax.tree.map(adam.init, dead, is_leaf=lambda x: isinstance(x, dict))
     agent = meta.state.agent._replace(actor=dead[0], critic=dead[1], actor_moments=fresh[0], critic_moments=fresh[1])
-    meta.state = meta.state._replace(agent=agent)
-    assert np.isfinite(meta.gradient()).all()
-
-
-def test_rates_stay_within_their_bounds():
-    meta = Meta("ddpg", RATES, meta_lr=100.0)
-    learned = meta.algorithm.learned(meta.after(meta.state.points))
-    assert all(float(learned[name]) in (pytest.approx(1e-6), pytest.approx(1e-1)) for name in RATES)
+    assert np.isfinite(meta.at(meta.state._replace(agent=agent)).gradient()).all()
 
 
 def test_a_run_tells_its_learning_rates(tmp_path):
