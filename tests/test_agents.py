@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from oht import agents
 from oht.agents.ddpg import ddpg
 from oht.agents.networks import Actor, GaussianActor, adam, critics, descend, fan_in_uniform, network, polyak
-from oht.agents.normalise import CLIP, Moments, merge, normalised, standardise
+from oht.agents.normalise import Moments, merge, normalised, standardise
 from oht.agents.sac import sac, squash
 from oht.agents.td3 import td3
+from oht.errors import UserError
 from oht.types import Algorithm, Batch, Spec
 
 SPEC = Spec(obs=2, action=1)
@@ -31,6 +33,57 @@ def hyper_of(algorithm: Algorithm, agents: int, **values) -> dict[str, Any]:
     """The defaults and the given values, each a number for all agents or one for each."""
     known = {name: value for name, value in values.items() if name in algorithm.hyper}
     return {name: np.full(agents, value, np.float32) for name, value in (algorithm.hyper | known).items()}
+
+
+# Algorithms by name
+
+
+def checked(made: Any, **options: object) -> Algorithm:
+    """With an algorithm of a user's own that gives this, or raises it."""
+
+    def own(spec: Spec, *, warmth: float = 0.5) -> Algorithm:
+        assert spec == Spec(1, 1)  # a task of one number
+        if isinstance(made, Exception):
+            raise made
+        return made
+
+    assert agents.options_of(own) == {"warmth": 0.5}
+    return agents.checked("mine:own", own, options)
+
+
+def test_algorithms_are_found_by_name():
+    assert agents.factory("sac") is sac
+    assert agents.factory("oht.agents.sac:sac") is sac
+    assert agents.make("td3", SPEC, policy_delay=3).batches == 3
+    with pytest.raises(UserError, match="unknown algorithm 'td4'"):
+        agents.factory("td4")
+    with pytest.raises(UserError, match=r"oht.agents:ALGORITHMS is no algorithm, but of type dict"):
+        agents.factory("oht.agents:ALGORITHMS")
+
+
+def test_options_are_the_arguments_by_name():
+    assert set(agents.options_of(ddpg)) == {"hidden", "activation", "layer_norm"}
+    assert agents.options_of(td3)["policy_delay"] == 2
+    unsigned: Any = dict
+    assert agents.options_of(unsigned) == {}
+
+
+def test_what_is_no_algorithm_is_refused():
+    whole = Algorithm(lambda key: 0, lambda *args: args[2], lambda *args: (0, {}), {"n_step": 1, "gamma": 0.99})
+    assert checked(whole, warmth=1.0) is whole
+    for made, words in (
+        (3, "mine:own returns something of type int; an algorithm is a function"),
+        (whole._replace(hyper={"gamma": 0.99}), "mine:own lacks n_step, which"),
+        (whole._replace(hyper={}), "mine:own lacks n_step and gamma, which"),
+        (ValueError("too cold"), "mine:own cannot be made: ValueError: too cold; an algorithm is a function"),
+        (UserError("warmth is a temperature."), "^warmth is a temperature.$"),
+    ):
+        with pytest.raises(UserError, match=words):
+            checked(made)
+    with pytest.raises(UserError, match="cannot be made: TypeError"):
+        checked(whole, cold=1)
+    with pytest.raises(TypeError):  # a mistake of ours is not one of the user's
+        agents.checked("td3", td3, {"cold": 1})
 
 
 # Numbers by hand
@@ -73,6 +126,7 @@ def test_moments_of_observations():
     first = merge(nothing, jnp.array([[1.0, 10.0], [3.0, 10.0]]))
     np.testing.assert_allclose(first.mean, [2.0, 10.0])
     np.testing.assert_allclose(first.variance, [1.0, 0.0])
+    np.testing.assert_allclose(standardise(first, jnp.array([3.0, 10.0])), [1.0, 0.0], rtol=1e-6)  # one never changes
 
     # 1, 3, 5, 7, 9 have mean 5 and variance 8; 10, 10, 10, 10, 15 have mean 11 and variance 4
     both = merge(first, jnp.array([[5.0, 10.0], [7.0, 10.0], [9.0, 15.0]]))
@@ -80,7 +134,7 @@ def test_moments_of_observations():
     np.testing.assert_allclose(both.mean, [5.0, 11.0], rtol=1e-6)
     np.testing.assert_allclose(both.variance, [8.0, 4.0], rtol=1e-6)
     np.testing.assert_allclose(standardise(both, jnp.array([5.0 + 8**0.5, 15.0])), [1.0, 2.0], rtol=1e-6)
-    np.testing.assert_allclose(standardise(both, jnp.array([1e3, -1e3])), [CLIP, -CLIP])
+    np.testing.assert_allclose(standardise(both, jnp.array([1e3, -1e3])), [10.0, -10.0])
 
 
 def test_moments_of_many_batches_are_those_of_all_rows():
@@ -98,6 +152,7 @@ def test_a_normalised_agent_sees_standardised_observations():
     wrapped, key = normalised(mirror, SPEC), jax.random.key(0)
     rows = jnp.array([[1.0, 10.0], [3.0, 30.0]])
     batch = Batch(rows, jnp.zeros((2, 1)), jnp.ones(2), jnp.ones(2), rows + 1.0)
+    np.testing.assert_allclose(wrapped.act(key, wrapped.init(key), rows[0], {}, False), rows[0], rtol=1e-6)  # at first
     state, _ = wrapped.update(key, wrapped.init(key), batch, {})
     np.testing.assert_allclose(state.agent.obs, [[-1.0, -1.0], [1.0, 1.0]], rtol=1e-6)
     np.testing.assert_allclose(state.agent.next_obs, [[0.0, -0.9], [2.0, 1.1]], rtol=1e-6, atol=1e-6)
