@@ -35,7 +35,7 @@ def hyper_of(algorithm: Algorithm, agents: int, **values) -> dict[str, Any]:
     return {name: np.full(agents, value, np.float32) for name, value in (algorithm.hyper | known).items()}
 
 
-# Algorithms by name
+# Algorithms by name, and what they have
 
 
 def checked(made: Any, **options: object) -> Algorithm:
@@ -66,6 +66,16 @@ def test_options_are_the_arguments_by_name():
     assert agents.options_of(td3)["policy_delay"] == 2
     unsigned: Any = dict
     assert agents.options_of(unsigned) == {}
+
+
+def test_hyper_of_each_algorithm():
+    """A setting that an algorithm does not read is not among its hyper-parameters."""
+    common = {"actor_lr", "critic_lr", "gamma", "n_step", "tau"}
+    assert set(VARIANTS["ddpg"]().hyper) == common | {"exploration_noise"}
+    assert set(VARIANTS["td3"]().hyper) == common | {"exploration_noise", "target_noise", "noise_clip"}
+    assert set(VARIANTS["sac"]().hyper) == common | {"alpha_lr", "target_entropy"}
+    assert set(VARIANTS["sac with fixed alpha"]().hyper) == common | {"alpha"}
+    assert sac(Spec(3, 6)).hyper["target_entropy"] == -6.0
 
 
 def test_what_is_no_algorithm_is_refused():
@@ -327,7 +337,7 @@ def test_sac_acts_by_the_mean_and_explores_by_the_deviation():
     assert metrics["alpha"] == 1.0
 
 
-# Actions and hyper-parameters
+# Actions
 
 
 @every_variant
@@ -350,13 +360,3 @@ def test_actions(name: str):
     greedy = act(keys[0], state, obs, hyper, False)
     assert (greedy == act(keys[1], state, obs, hyper, False)).all()
     assert (greedy != explored).any()
-
-
-def test_hyper_of_each_algorithm():
-    """A setting that an algorithm does not read is not among its hyper-parameters."""
-    common = {"actor_lr", "critic_lr", "gamma", "n_step", "tau"}
-    assert set(VARIANTS["ddpg"]().hyper) == common | {"exploration_noise"}
-    assert set(VARIANTS["td3"]().hyper) == common | {"exploration_noise", "target_noise", "noise_clip"}
-    assert set(VARIANTS["sac"]().hyper) == common | {"alpha_lr", "target_entropy"}
-    assert set(VARIANTS["sac with fixed alpha"]().hyper) == common | {"alpha"}
-    assert sac(Spec(3, 6)).hyper["target_entropy"] == -6.0

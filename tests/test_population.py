@@ -1,6 +1,8 @@
 """Many agents learn as each would alone, in one compiled call."""
 
-from functools import partial
+from collections import Counter
+from functools import cache, partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +14,15 @@ from oht import replay as ring
 from oht.agents import make
 from oht.learners.own_replays import OwnReplays
 from oht.population import Actors, Learner
-from oht.types import NEW, Spec
+from oht.types import NEW, Algorithm, Spec
 
 SPEC = Spec(3, 2)
+
+
+@cache
+def of(name: str) -> Algorithm:
+    """One for all tests, so that they share what is compiled."""
+    return make(name, SPEC, hidden=(8, 8))
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +44,109 @@ def learn(learner: Learner, agents, replay, hyper, *updates: int):
     return learner.learn(jax.random.key(1), agents, replay, hyper, np.array(updates), lambda done, of: None)
 
 
+# An algorithm that can be followed by hand
+
+
+class Counted(NamedTuple):
+    calls: Any
+    weights: Any  # (3,)
+
+
+def counting(batches: int = 1, spare: int = 0) -> Algorithm:
+    """Counts its updates, and tells what it is given."""
+
+    def init(key: Any) -> Counted:
+        return Counted(jnp.zeros((), jnp.int32), jax.random.normal(key, (3,)))
+
+    def update(key: Any, state: Counted, batch: Any, hyper: Any):
+        told = {"rate": hyper["rate"], "rows": jnp.float32(len(batch.reward)), "discount": batch.discount.min()}
+        return state._replace(calls=state.calls + 1), told
+
+    return Algorithm(
+        init=init,
+        act=lambda key, state, obs, hyper, explore: obs[:2] + state.weights[:2],
+        update=update,
+        hyper={"n_step": 1, "gamma": 0.5, "rate": 1.0},
+        batches=batches,
+        spare=spare,
+        learned=lambda state: {"rate": state.weights.sum()},
+    )
+
+
+@pytest.fixture(scope="module")
+def long_episode():
+    return ring.extend(ring.empty(70, 3, 2), np.ones((61, 3)), np.zeros((60, 2)), np.zeros(60), False)
+
+
+def test_metrics_are_means_over_all_gradient_steps(long_episode):
+    """Of minibatches with 16 rows, two for each update and one to spare; discounts are 0.5^n."""
+    algorithm, reports = counting(batches=2, spare=1), []
+    agents = population.create(jax.random.key(0), algorithm, 4)
+    hyper = hyper_of(algorithm, 4, rate=[1, 2, 3, 4], n_step=[1, 2, 3, 3])
+    after, metrics = Learner(algorithm, 16).learn(
+        jax.random.key(1), agents, long_episode, hyper, np.array([10, 0, 4, 4]), lambda *report: reports.append(report)
+    )
+    assert after.calls.tolist() == [5, 0, 2, 2]
+    assert reports == [(12, 18), (18, 18)]
+    means = {"rate": (10 * 1 + 4 * 3 + 4 * 4) / 18, "rows": 48, "discount": (10 * 0.5 + 8 * 0.125) / 18}
+    assert metrics == pytest.approx(means)
+
+
+def test_progress_is_reported_after_2000_gradient_steps(long_episode, monkeypatch):
+    def reports(batches: int, *updates: int) -> list[tuple[int, int]]:
+        algorithm, seen = counting(batches), []
+        agents = population.create(jax.random.key(0), algorithm, len(updates))
+        hyper, report = hyper_of(algorithm, len(updates)), lambda *report: seen.append(report)
+        Learner(algorithm, 1).learn(jax.random.key(1), agents, long_episode, hyper, np.array(updates), report)
+        return seen
+
+    assert reports(1, 4000) == [(2000, 4000), (4000, 4000)]
+    monkeypatch.setattr(population, "CHUNK", 1)
+    assert reports(2, 4, 4) == [(4, 8), (8, 8)]  # an update at least
+
+
+def test_a_population_has_a_leading_axis():
+    algorithm = counting()
+    shapes = jax.eval_shape(lambda key: population.create(key, algorithm, 5), jax.random.key(0))
+    assert (shapes.calls.shape, shapes.weights.shape) == ((5,), (5, 3))
+    agents = population.create(jax.random.key(0), algorithm, 5)
+    np.testing.assert_allclose(population.learned(algorithm, agents)["rate"], agents.weights.sum(axis=1), rtol=1e-6)
+    assert population.number_of(np.zeros((5, 2))) == 5
+    assert [population._power_of_two(n) for n in range(1, 10)] == [1, 2, 4, 4, 8, 8, 8, 8, 16]
+
+
+def test_acting_is_compiled_once_and_its_keys_are_made_for_many_steps(monkeypatch):
+    algorithm, number = counting(), Counter()
+
+    def counted(name: str, function: Any) -> Any:
+        return lambda *given: number.update([name]) or function(*given)
+
+    for name in ("_keys", "_program"):
+        monkeypatch.setattr(population, name, counted(name, getattr(population, name)))
+    algorithm = algorithm._replace(act=counted("act", algorithm.act))
+    agents, obs = population.create(jax.random.key(0), algorithm, 2), np.ones((2, 3), np.float32)
+    act = Actors(algorithm).policies(jax.random.key(1), agents, hyper_of(algorithm, 2), explore=True)
+    np.testing.assert_allclose(act(population.KEYS, obs), 1.0 + agents.weights[:, :2], rtol=1e-6)
+    before = number["act"]
+    for t in range(3):
+        act(population.KEYS + t, obs)
+    assert number == {"_keys": 1, "_program": 1, "act": before}
+
+
+def test_what_act_does_not_read_is_zero():
+    leaves, structure = jax.tree.flatten(({"a": np.ones(2, np.float32), "b": np.ones(3, np.float32)}, {}))
+    arguments = population.Arguments(structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves))
+    agent, _ = arguments.filled({0: leaves[0]})
+    assert (agent["a"].tolist(), agent["b"].tolist()) == ([1, 1], [0, 0, 0])
+
+
+# Real algorithms
+
+
 @pytest.mark.parametrize("name", ["td3", "ddpg", "sac"])
 def test_agents_do_not_touch_each_other(name, replay):
     """Changing the hyper-parameters of one agent leaves the others as they are."""
-    algorithm = make(name, SPEC, hidden=(8, 8))
+    algorithm = of(name)
     learner = Learner(algorithm, batch_size=16)
     agents = population.create(jax.random.key(0), algorithm, 3)
     one = hyper_of(algorithm, 3, n_step=[1, 2, 3])
@@ -64,8 +171,8 @@ def test_no_recompilation_for_new_numbers(replay):
 
 def test_each_agent_takes_its_own_number_of_steps(replay):
     """Those without steps stay as they are; the others' metrics are weighed by their steps."""
-    algorithm = make("td3", SPEC, hidden=(8, 8))
-    agents, hyper = population.create(jax.random.key(0), algorithm, 4), hyper_of(algorithm, 4)
+    algorithm = of("td3")
+    agents, hyper = population.create(jax.random.key(0), algorithm, 4), hyper_of(algorithm, 4, n_step=[1, 2, 3, 1])
     reports: list[tuple[int, int]] = []
     after, metrics = Learner(algorithm, 16).learn(
         jax.random.key(1), agents, replay, hyper, np.array([4, 0, 10, 4]), lambda *report: reports.append(report)
@@ -83,28 +190,29 @@ def test_each_agent_takes_its_own_number_of_steps(replay):
 
 def test_many_steps_are_taken_in_chunks(replay, monkeypatch):
     monkeypatch.setattr(population, "CHUNK", 8)
-    algorithm = make("td3", SPEC, hidden=(8, 8))
+    algorithm = of("td3")
     agents, reports = population.create(jax.random.key(0), algorithm, 2), []
+    hyper, updates = hyper_of(algorithm, 2, n_step=[3, 1]), np.array([10, 10])
     after, _ = Learner(algorithm, 16).learn(
-        jax.random.key(1), agents, replay, hyper_of(algorithm, 2), np.array([10, 10]), lambda *r: reports.append(r)
+        jax.random.key(1), agents, replay, hyper, updates, lambda *report: reports.append(report)
     )
     assert reports == [(8, 20), (16, 20), (20, 20)]
     assert after.critic_moments.count.tolist() == [10, 10]
 
 
 def test_metrics_are_known_before_anything_is_learned(replay):
-    algorithm = make("sac", SPEC, hidden=(8, 8))
-    agents = population.create(jax.random.key(0), algorithm, 2)
-    _, metrics = learn(Learner(algorithm, 16), agents, replay, hyper_of(algorithm, 2), 1, 1)
+    algorithm = of("sac")
+    agents, hyper = population.create(jax.random.key(0), algorithm, 3), hyper_of(algorithm, 3, n_step=[1, 2, 3])
+    _, metrics = learn(Learner(algorithm, 16), agents, replay, hyper, 1, 1, 1)
     assert set(Learner(algorithm, 16).metric_names(agents, replay, algorithm.hyper)) == set(metrics)
 
 
 def test_gather_copies_whole_agents_and_makes_new_ones():
-    algorithm = make("td3", SPEC, hidden=(8, 8))
+    algorithm = of("td3")
     agents = population.create(jax.random.key(0), algorithm, 4)
     assert population.gather(jax.random.key(1), algorithm, agents, np.arange(4)) is agents
     gathered = population.gather(jax.random.key(1), algorithm, agents, np.array([2, 1, NEW, 0]))
-    fresh = algorithm.init(jax.random.split(jax.random.key(1), 1)[0])
+    fresh = jax.jit(algorithm.init)(jax.random.split(jax.random.key(1), 1)[0])
     for old, new, first in zip(*map(jax.tree.leaves, (agents, gathered, fresh)), strict=True):
         np.testing.assert_array_equal(new[np.array([0, 1, 3])], old[np.array([2, 1, 0])])
         np.testing.assert_allclose(new[2], first, atol=1e-6)
@@ -112,7 +220,7 @@ def test_gather_copies_whole_agents_and_makes_new_ones():
 
 def test_own_replays_give_each_agent_its_own_data(replay):
     """Agent 1 learns from a ring with other rewards, and so other things."""
-    algorithm = make("td3", SPEC, hidden=(8, 8))
+    algorithm = of("td3")
     twins = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), replay)
     rich = twins._replace(reward=twins.reward.at[1].add(10.0))
     learner = OwnReplays(algorithm, 16)
@@ -128,7 +236,7 @@ def test_own_replays_give_each_agent_its_own_data(replay):
 
 def test_acting_reads_only_what_act_reads_and_gives_the_same_actions():
     """Also for an algorithm of a user that looks at its critic, and with a hyper-parameter as its answer."""
-    td3 = make("td3", SPEC, hidden=(8, 8))
+    td3 = of("td3")
 
     def curious(key, state, obs, hyper, explore):
         return td3.act(key, state, obs, hyper, explore) + jax.tree.leaves(state.critic)[0].sum()
@@ -149,7 +257,7 @@ def test_acting_reads_only_what_act_reads_and_gives_the_same_actions():
 
 
 def test_policies_act_by_row_and_repeat():
-    algorithm = make("td3", SPEC, hidden=(8, 8))
+    algorithm = of("td3")
     agents = population.create(jax.random.key(0), algorithm, 3)
     actors, hyper = Actors(algorithm), hyper_of(algorithm, 3)
     obs = np.random.default_rng(0).normal(size=(3, 3)).astype(np.float32)
