@@ -72,6 +72,11 @@ TD3 = [
     "target_actions_are_smoothed_and_stay_in_their_range",
     "losses_of_known_networks[td3]",
 ]
+TRAINING = [
+    "they_play_with_noise_exactly_if_the_proposal_says_so",
+    "evaluation_is_without_noise_and_draws_a_champion_for_each_episode",
+    "random_actions_cover_their_range",
+]
 TESTS: dict[str, list[str]] = {
     "tuners/arms.py": ["test_tuners", "test_search", "test_asktell"],
     "tuners/cemrl.py": ["test_cemrl", "test_tuners"],
@@ -94,7 +99,7 @@ TESTS: dict[str, list[str]] = {
     "agents/td3.py": [f"test_agents::test_{name}" for name in TD3] + [f"{PEERS}[sb3_td3]", f"{PEERS}[sb3_ddpg]"],
     "agents/uniform.py": ["test_uniform"],
     "population.py": ["test_population"],
-    "training.py": ["test_seeds", "test_training"],
+    "training.py": ["test_iterations", *(f"test_training::test_{name}" for name in TRAINING)],
 }
 IMPORTED_ONCE = ("jax", "jax.numpy", "flax.linen", "optax", "gymnasium", "hypothesis", "pytest", "scipy.stats", "rich")
 

@@ -305,7 +305,7 @@ def test_target_actions_are_smoothed_and_stay_in_their_range():
             assert (actions < x).mean() == pytest.approx(normal.cdf(x - action), abs=0.05)
 
 
-def test_exploration_adds_noise_and_stays_in_the_range():
+def test_exploration_adds_noise_and_stays_in_the_range(monkeypatch: pytest.MonkeyPatch):
     algorithm, hyper = SMALL["td3"], {"exploration_noise": 0.3}
     state = algorithm.init(jax.random.key(0))
     state = state._replace(actor=weighed(state.actor, np.arctanh(0.8)))
@@ -318,6 +318,8 @@ def test_exploration_adds_noise_and_stays_in_the_range():
         assert (noise < x).mean() == pytest.approx(scipy.stats.norm(scale=0.3).cdf(x), abs=0.04)
     below = state._replace(actor=weighed(state.actor, -np.arctanh(0.8)))
     assert np.min(act(jax.random.key(1), below, obs, hyper, True)) == -1.0
+    monkeypatch.setattr(jax.random, "normal", lambda key, shape: jnp.ones(shape))
+    np.testing.assert_allclose(algorithm.act(jax.random.key(1), below, obs[0], hyper, True), [-0.8 + 0.3], rtol=1e-5)
 
 
 def test_sac_acts_by_the_mean_and_explores_by_the_deviation():
