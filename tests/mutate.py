@@ -54,6 +54,16 @@ NETWORKS = [
     "log_std_is_kept_within_bounds",
     "networks_compute_what_numpy_computes",
 ]
+METAGRAD = [
+    "what_it_cannot_do",
+    "first_steps_have_the_given_sizes",
+    "the_trace_keeps_a_share_of_earlier_slopes",
+    "rates_stay_within_their_bounds",
+    "the_agent_inside_learns_as_it_would_alone",
+    "the_judge_learns_from_other_rows_and_another_start",
+    "the_judges_target_follows_its_critic",
+    "the_meta_gradient_is_the_finite_difference_of_the_whole_update",
+]
 NORMALISED = [
     "moments_of_observations",
     "a_normalised_agent_sees_standardised_observations",
@@ -92,7 +102,7 @@ TESTS: dict[str, list[str]] = {
     "replay.py": ["test_replay"],
     "agents/__init__.py": [f"test_agents::test_{name}" for name in AGENTS],
     "agents/ddpg.py": ["test_agents::test_hyper_of_each_algorithm", f"{PEERS}[sb3_ddpg]"],
-    "agents/metagrad.py": ["test_metagrad"],
+    "agents/metagrad.py": [f"test_metagrad::test_{name}" for name in METAGRAD],
     "agents/networks.py": [f"test_agents::test_{name}" for name in NETWORKS],
     "agents/normalise.py": [f"test_agents::test_{name}" for name in NORMALISED],
     "agents/sac.py": [f"test_agents::test_{name}" for name in SAC] + [f"{PEERS}[sb3_sac]", f"{PEERS}[sb3_sac_fixed]"],

@@ -39,9 +39,9 @@ class Meta:
     def __init__(self, name: str, rates, dtype: Any = np.float32, **options):
         self.inner = make(name, SPEC, hidden=(8, 8))
         self.algorithm = metagrad(self.inner, rates, **options)
-        self.update = jax.jit(self.algorithm.update)
+        self.init, self.update = jax.jit(self.algorithm.init), jax.jit(self.algorithm.update)
         self.batch = batch_of(self.algorithm, 9, dtype)
-        state = self.algorithm.init(KEY)
+        state = self.init(KEY)
         self.state: MetaAgent = jax.tree.map(lambda x: x.astype(dtype) if x.dtype == jnp.float32 else x, state)
         for seed in range(6):
             batch = batch_of(self.algorithm, seed, dtype)
@@ -85,7 +85,7 @@ TRACED = {"meta_trace": 0.5, "meta_lr": 100.0}
 def test_first_steps_have_the_given_sizes():
     """Adam's first step is as long as its learning rate: 1e-4 of the points, 1e-3 of the judge's weights."""
     meta, traced = ddpg(), ddpg(**TRACED)
-    first = meta.algorithm.init(KEY)
+    first = meta.init(KEY)
     np.testing.assert_allclose(10.0**first.points, [1e-3, 3e-2], rtol=1e-5)
     new, metrics = meta.update(KEY, first, meta.batch, meta.algorithm.hyper)
     assert np.abs(new.points - first.points).max() == pytest.approx(1e-4, rel=0.02)
