@@ -69,6 +69,20 @@ NORMALISED = [
     "a_normalised_agent_sees_standardised_observations",
     "moments_of_many_batches_are_those_of_all_rows",
 ]
+POPULATION = [
+    "a_population_has_a_leading_axis",
+    "what_act_does_not_read_is_zero",
+    "acting_is_compiled_once_and_its_keys_are_made_for_many_steps",
+    "metrics_are_means_over_all_gradient_steps",
+    "progress_is_reported_after_2000_gradient_steps",
+    "policies_act_by_row_and_repeat",
+    "acting_reads_only_what_act_reads_and_gives_the_same_actions",
+    "gather_copies_whole_agents_and_makes_new_ones",
+    "metrics_are_known_before_anything_is_learned",
+    "many_steps_are_taken_in_chunks",
+    "each_agent_takes_its_own_number_of_steps",
+    "no_recompilation_for_new_numbers",
+]
 SAC = [
     "hyper_of_each_algorithm",
     "log_probability_of_a_squashed_gaussian",
@@ -108,7 +122,7 @@ TESTS: dict[str, list[str]] = {
     "agents/sac.py": [f"test_agents::test_{name}" for name in SAC] + [f"{PEERS}[sb3_sac]", f"{PEERS}[sb3_sac_fixed]"],
     "agents/td3.py": [f"test_agents::test_{name}" for name in TD3] + [f"{PEERS}[sb3_td3]", f"{PEERS}[sb3_ddpg]"],
     "agents/uniform.py": ["test_uniform"],
-    "population.py": ["test_population"],
+    "population.py": [f"test_population::test_{name}" for name in POPULATION],
     "training.py": ["test_iterations", *(f"test_training::test_{name}" for name in TRAINING)],
 }
 IMPORTED_ONCE = ("jax", "jax.numpy", "flax.linen", "optax", "gymnasium", "hypothesis", "pytest", "scipy.stats", "rich")
