@@ -40,6 +40,8 @@ class Meta:
         self.inner = make(name, SPEC, hidden=(8, 8))
         self.algorithm = metagrad(self.inner, rates, **options)
         self.init, self.update = jax.jit(self.algorithm.init), jax.jit(self.algorithm.update)
+        assert self.inner.steps is not None
+        self.actor_loss = jax.jit(self.inner.steps.actor_loss)
         self.batch = batch_of(self.algorithm, 9, dtype)
         state = self.init(KEY)
         self.state: MetaAgent = jax.tree.map(lambda x: x.astype(dtype) if x.dtype == jnp.float32 else x, state)
@@ -59,9 +61,8 @@ class Meta:
 
     def objective(self, points):
         """mean Q_meta(x, pi_phi'(x)) on the rows that the agent did not learn from."""
-        assert self.inner.steps is not None
         new, x = self.after(points), self.batch.split(2)[1].obs
-        return -self.inner.steps.actor_loss(new.agent.actor, new.judge.critic, x)
+        return -self.actor_loss(new.agent.actor, new.judge.critic, x)
 
     def gradient(self) -> np.ndarray:
         """dJ / d points: the first moment of a fresh Adam is a tenth of the gradient of - J."""
@@ -91,8 +92,7 @@ def test_first_steps_have_the_given_sizes():
     assert np.abs(new.points - first.points).max() == pytest.approx(1e-4, rel=0.02)
     moved = jax.tree.map(lambda a, b: np.abs(a - b).max(), new.judge.critic, first.judge.critic)
     np.testing.assert_allclose(jax.tree.leaves(moved), 1e-3, rtol=0.02)
-    assert meta.inner.steps is not None
-    loss = meta.inner.steps.actor_loss(new.agent.actor, new.judge.critic, meta.batch.split(2)[1].obs)
+    loss = meta.actor_loss(new.agent.actor, new.judge.critic, meta.batch.split(2)[1].obs)
     assert metrics["meta_q"] == pytest.approx(-float(loss), rel=1e-4)
     other, _ = traced.update(KEY, first, meta.batch, meta.algorithm.hyper)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-7), new.trace, other.trace)
@@ -115,7 +115,7 @@ def test_rates_stay_within_their_bounds():
 def test_the_meta_gradient_is_the_finite_difference_of_the_whole_update(name, rates):
     with jax.enable_x64(True):
         meta = td3(double=True) if (name, rates) == ("td3", RATES) else Meta(name, rates, np.float64)
-        exact, objective = meta.gradient(), jax.jit(meta.objective)
+        exact, objective = meta.gradient(), meta.objective
         for i in range(2):
             size = 1e-4 if rates is RATES else 1e-4 * float(meta.state.points[i])
             step = size * np.eye(2)[i]
