@@ -10,7 +10,18 @@ import scipy.stats
 
 from oht import agents
 from oht.agents.ddpg import ddpg
-from oht.agents.networks import Actor, GaussianActor, adam, critics, descend, fan_in_uniform, network, polyak
+from oht.agents.networks import (
+    MLP,
+    Actor,
+    Critic,
+    GaussianActor,
+    adam,
+    critics,
+    descend,
+    fan_in_uniform,
+    network,
+    polyak,
+)
 from oht.agents.normalise import Moments, merge, normalised, standardise
 from oht.agents.sac import sac, squash
 from oht.agents.td3 import td3
@@ -215,9 +226,10 @@ def test_networks_compute_what_numpy_computes(layer_norm: bool):
 
 def test_networks_have_no_layer_norm_unless_asked_for():
     obs, action = jnp.zeros(3), jnp.zeros(2)
-    for made, inputs in ((Actor(2, (4,)), (obs,)), (GaussianActor(2, (4,)), (obs,)), (critics(2, (4,)), (obs, action))):
-        shapes = jax.eval_shape(made.init, jax.random.key(0), *inputs)
-        assert set(shapes["params"]["MLP_0"]) == {"Linear_0", "Linear_1"}
+    of_obs, of_both = (MLP(2, (4,)), Actor(2, (4,)), GaussianActor(2, (4,))), (Critic((4,)), critics(2, (4,)))
+    for made, inputs in [*((each, [obs]) for each in of_obs), *((each, [obs, action]) for each in of_both)]:
+        shapes = jax.eval_shape(made.init, jax.random.key(0), *inputs)["params"]
+        assert set(shapes.get("MLP_0", shapes)) == {"Linear_0", "Linear_1"}
 
 
 def test_first_weights_are_uniform_within_one_by_the_root_of_the_inputs():
