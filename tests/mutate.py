@@ -71,17 +71,14 @@ NORMALISED = [
 ]
 POPULATION = [
     "a_population_has_a_leading_axis",
+    "agents_are_copied_and_made_new",
     "what_act_does_not_read_is_zero",
     "acting_is_compiled_once_and_its_keys_are_made_for_many_steps",
     "metrics_are_means_over_all_gradient_steps",
     "progress_is_reported_after_2000_gradient_steps",
+    "similar_n_steps_share_a_program",
     "policies_act_by_row_and_repeat",
     "acting_reads_only_what_act_reads_and_gives_the_same_actions",
-    "gather_copies_whole_agents_and_makes_new_ones",
-    "metrics_are_known_before_anything_is_learned",
-    "many_steps_are_taken_in_chunks",
-    "each_agent_takes_its_own_number_of_steps",
-    "no_recompilation_for_new_numbers",
 ]
 SAC = [
     "hyper_of_each_algorithm",

@@ -90,6 +90,10 @@ def test_metrics_are_means_over_all_gradient_steps(long_episode):
     assert reports == [(12, 18), (18, 18)]
     means = {"rate": (10 * 1 + 4 * 3 + 4 * 4) / 18, "rows": 48, "discount": (10 * 0.5 + 8 * 0.125) / 18}
     assert metrics == pytest.approx(means)
+    assert Learner(algorithm, 16).metric_names(agents, long_episode, algorithm.hyper) == list(metrics)
+    nobody, nothing = learn(Learner(algorithm, 16), agents, long_episode, hyper, 0, 0, 0, 0)
+    assert nobody is agents
+    assert nothing == {}
 
 
 def test_progress_is_reported_after_2000_gradient_steps(long_episode, monkeypatch):
@@ -101,8 +105,29 @@ def test_progress_is_reported_after_2000_gradient_steps(long_episode, monkeypatc
         return seen
 
     assert reports(1, 4000) == [(2000, 4000), (4000, 4000)]
+    monkeypatch.setattr(population, "CHUNK", 8)
+    assert reports(2, 10, 10) == [(8, 20), (16, 20), (20, 20)]  # of both agents
     monkeypatch.setattr(population, "CHUNK", 1)
     assert reports(2, 4, 4) == [(4, 8), (8, 8)]  # an update at least
+
+
+def test_similar_n_steps_share_a_program(long_episode):
+    algorithm, size = counting(), Learner._learn._cache_size  # pyright: ignore[reportAttributeAccessIssue]
+    agents, before = population.create(jax.random.key(0), algorithm, 1), size()
+    for n in (3, 4):
+        learn(Learner(algorithm, 1), agents, long_episode, hyper_of(algorithm, 1, n_step=[n]), 1)
+    assert size() == before + 1
+
+
+def test_agents_are_copied_and_made_new():
+    algorithm = counting()
+    agents = population.create(jax.random.key(0), algorithm, 4)
+    new = population.create(jax.random.key(1), algorithm, 1).weights[0]
+    for sources in ([0, 1, 2, 3], [2, 1, 0, 0], [2, 1, NEW, 0]):
+        gathered = population.gather(jax.random.key(1), algorithm, agents, np.array(sources))
+        expected = [new if source == NEW else agents.weights[source] for source in sources]
+        np.testing.assert_array_equal(gathered.weights, expected)
+        assert (gathered is agents) == (sources == [0, 1, 2, 3])
 
 
 def test_a_population_has_a_leading_axis():
