@@ -73,7 +73,7 @@ def test_each_agent_takes_its_own_number_of_steps(replay):
     assert after.critic_moments.count.tolist() == [4, 0, 10, 4]
     for old, new in zip(jax.tree.leaves(agents), jax.tree.leaves(after), strict=True):
         np.testing.assert_array_equal(old[1], new[1])
-    assert reports == [(12, 18), (18, 18)]
+    assert reports == [(10, 18), (14, 18), (18, 18)]
     assert set(metrics) == {"critic_loss", "q", "actor_loss"}
     assert all(isinstance(value, float) for value in metrics.values())
     nobody, nothing = learn(Learner(algorithm, 16), agents, replay, hyper, 0, 0, 0, 0)
@@ -88,7 +88,7 @@ def test_many_steps_are_taken_in_chunks(replay, monkeypatch):
     after, _ = Learner(algorithm, 16).learn(
         jax.random.key(1), agents, replay, hyper_of(algorithm, 2), np.array([10, 10]), lambda *r: reports.append(r)
     )
-    assert reports == [(8, 20), (16, 20), (20, 20)]
+    assert reports == [(8, 20), (10, 20), (18, 20), (20, 20)]
     assert after.critic_moments.count.tolist() == [10, 10]
 
 
