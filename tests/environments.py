@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 UNIT = spaces.Box(-1.0, 1.0, (1,), np.float32)
+PAUSE = float(os.environ.get("PROBE_PAUSE", "0"))  # seconds of a step: a run that leaves the machine to others
 
 
 class Probe(gymnasium.Env):
@@ -28,6 +30,7 @@ class Probe(gymnasium.Env):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         reward = self.reward(np.asarray(action))
+        time.sleep(PAUSE)
         self.time += 1
         over = self.time >= self.length
         return self.observe(), reward, over and self.terminal, over and not self.terminal, {}

@@ -29,7 +29,7 @@ from test_training import StopsAfter, same, tiny
 
 TESTS = Path(__file__).parent
 COMMAND = [sys.executable, "-c", "import sys; from oht.cli import main; sys.exit(main())", "train"]
-STEPS, EPISODE = 600, 10
+STEPS, EPISODE = 300, 10
 WORDS = [
     *("environments:FollowObservation", "--steps", str(STEPS), "--start-steps", "30", "--eval-every", "100"),
     *("--eval-episodes", "2", "--batch-size", "8", "--hidden", "8,8", "--replay-size", "100", "--max-episode", "20"),
@@ -62,7 +62,7 @@ def test_a_run_that_is_killed_again_and_again_ends_as_if_it_never_was(tmp_path):
         resumable = (run / "checkpoint").exists() and newest(run) >= 0
         words = ["--resume", str(run), "--quiet"] if resumable else [*WORDS, "--out", str(run), "--overwrite"]
         process = started(*words)
-        target = min(STEPS, newest(run) + EPISODE * rng.randint(5, 20))  # some way on, then any moment
+        target = min(STEPS, newest(run) + EPISODE * rng.randint(4, 9))  # some way on, then any moment
         while process.poll() is None and newest(run) < target:
             time.sleep(0.001)
         time.sleep(rng.uniform(0, 0.02))

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oht import population
+from oht import devices, population
 from oht import replay as ring
 from oht.agents import make
 from oht.learners.own_replays import OwnReplays
@@ -78,8 +78,12 @@ def long_episode():
     return ring.extend(ring.empty(70, 3, 2), np.ones((61, 3)), np.zeros((60, 2)), np.zeros(60), False)
 
 
-def test_metrics_are_means_over_all_gradient_steps(long_episode):
+@pytest.mark.parametrize(
+    ("separate", "expected"), [(True, [(10, 18), (14, 18), (18, 18)]), (False, [(12, 18), (18, 18)])]
+)
+def test_metrics_are_means_over_all_gradient_steps(separate, expected, long_episode, monkeypatch):
     """Of minibatches with 16 rows, two for each update and one to spare; discounts are 0.5^n."""
+    monkeypatch.setattr(devices, "separate", lambda: separate)
     algorithm, reports = counting(batches=2, spare=1), []
     agents = population.create(jax.random.key(0), algorithm, 4)
     hyper = hyper_of(algorithm, 4, rate=[1, 2, 3, 4], n_step=[1, 2, 3, 3])
@@ -87,7 +91,7 @@ def test_metrics_are_means_over_all_gradient_steps(long_episode):
         jax.random.key(1), agents, long_episode, hyper, np.array([10, 0, 4, 4]), lambda *report: reports.append(report)
     )
     assert after.calls.tolist() == [5, 0, 2, 2]
-    assert reports == [(12, 18), (18, 18)]
+    assert reports == expected
     means = {"rate": (10 * 1 + 4 * 3 + 4 * 4) / 18, "rows": 48, "discount": (10 * 0.5 + 8 * 0.125) / 18}
     assert metrics == pytest.approx(means)
     assert Learner(algorithm, 16).metric_names(agents, long_episode, algorithm.hyper) == list(metrics)
@@ -106,6 +110,8 @@ def test_progress_is_reported_after_2000_gradient_steps(long_episode, monkeypatc
 
     assert reports(1, 4000) == [(2000, 4000), (4000, 4000)]
     monkeypatch.setattr(population, "CHUNK", 8)
+    assert reports(2, 10, 10) == [(8, 20), (10, 20), (18, 20), (20, 20)]
+    monkeypatch.setattr(devices, "separate", lambda: False)
     assert reports(2, 10, 10) == [(8, 20), (16, 20), (20, 20)]  # of both agents
     monkeypatch.setattr(population, "CHUNK", 1)
     assert reports(2, 4, 4) == [(4, 8), (8, 8)]  # an update at least
@@ -137,7 +143,8 @@ def test_a_population_has_a_leading_axis():
     agents = population.create(jax.random.key(0), algorithm, 5)
     np.testing.assert_allclose(population.learned(algorithm, agents)["rate"], agents.weights.sum(axis=1), rtol=1e-6)
     assert population.number_of(np.zeros((5, 2))) == 5
-    assert [population._power_of_two(n) for n in range(1, 10)] == [1, 2, 4, 4, 8, 8, 8, 8, 16]
+    bounds = [population._max_n({"n_step": np.array([1.0, n])}) for n in range(1, 10)]
+    assert bounds == [1, 2, 4, 4, 8, 8, 8, 8, 16]
 
 
 def test_acting_is_compiled_once_and_its_keys_are_made_for_many_steps(monkeypatch):
@@ -205,7 +212,7 @@ def test_each_agent_takes_its_own_number_of_steps(replay):
     assert after.critic_moments.count.tolist() == [4, 0, 10, 4]
     for old, new in zip(jax.tree.leaves(agents), jax.tree.leaves(after), strict=True):
         np.testing.assert_array_equal(old[1], new[1])
-    assert reports == [(12, 18), (18, 18)]
+    assert reports == [(10, 18), (14, 18), (18, 18)]
     assert set(metrics) == {"critic_loss", "q", "actor_loss"}
     assert all(isinstance(value, float) for value in metrics.values())
     nobody, nothing = learn(Learner(algorithm, 16), agents, replay, hyper, 0, 0, 0, 0)
@@ -221,7 +228,7 @@ def test_many_steps_are_taken_in_chunks(replay, monkeypatch):
     after, _ = Learner(algorithm, 16).learn(
         jax.random.key(1), agents, replay, hyper, updates, lambda *report: reports.append(report)
     )
-    assert reports == [(8, 20), (16, 20), (20, 20)]
+    assert reports == [(8, 20), (10, 20), (18, 20), (20, 20)]
     assert after.critic_moments.count.tolist() == [10, 10]
 
 

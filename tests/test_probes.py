@@ -138,8 +138,9 @@ class Class:
 
     def learn(self, key: int, updates: int):
         """The agents, and the metrics of each."""
-        calls = np.int32(updates // self.algorithm.batches)
-        return self.learner._learn(jax.random.key(key), self.agents, self.replays, self.hyper, calls, MAX_N)
+        keys = jax.random.split(jax.random.key(key), len(self.hyper["gamma"]))
+        calls = np.int32(0), np.int32(updates // self.algorithm.batches)
+        return self.learner._learn(keys, self.agents, self.replays, self.hyper, *calls, MAX_N)
 
     @cached_property
     def trained(self) -> tuple[population.Agents, dict[str, Any]]:

@@ -116,6 +116,14 @@ def test_every_run_of_the_paper_could_start(name):
             assert (resolved.run.algo, resolved.run.method) == ("td3", label)
 
 
+def test_the_suites_behind_the_results_could_start():
+    found = sorted((Path(__file__).parent.parent / "results" / "suites").glob("*.toml"))
+    assert [path.stem for path in found] == ["delayed", "dense", "wrong-start"]
+    for path in found:
+        suite = suites.load(str(path), runnable=True)
+        assert (suite.steps, suite.seeds) == (200_000, 3)
+
+
 # The format
 
 

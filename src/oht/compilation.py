@@ -9,6 +9,8 @@ from pathlib import Path
 import jax
 from jax.experimental.compilation_cache import compilation_cache
 
+from oht.machine import cores
+
 LARGEST = 2 * 10**9  # bytes; beyond that the programs that were written first are removed
 
 
@@ -43,8 +45,7 @@ def _machine() -> str:
         features = next(line for line in lines if line.startswith(("flags", "Features")))
     except (OSError, StopIteration):
         features = platform.processor()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    facts = (jax.__version__, platform.machine(), features, cores, os.environ.get("NPROC"))
+    facts = (jax.__version__, platform.machine(), features, cores())
     return hashlib.blake2b(repr(facts).encode(), digest_size=8).hexdigest()
 
 

@@ -1,14 +1,19 @@
 """Many agents as one: the only module that knows the population axis and devices."""
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
+from threading import Lock
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
+from oht import devices
 from oht import replay as ring
+from oht.machine import cores
 from oht.types import NEW, Act, Agents, Algorithm, Array, Episode, Hyper, Key, Metrics, Outcome, Proposal
 
 KEYS = 128  # time steps whose keys are made at once
@@ -19,7 +24,7 @@ Report = Callable[[int, int], None]  # (gradient steps done, gradient steps in a
 def create(key: Key, algorithm: Algorithm, number: int) -> Agents:
     """New agents. Random numbers take seconds to compile well, far longer than to draw once, so little is optimised."""
     keys, init = jax.random.split(key, number), jax.vmap(algorithm.init)
-    if isinstance(keys, jax.core.Tracer):  # only the shapes are wanted
+    if isinstance(keys, Tracer):  # only the shapes are wanted
         return init(keys)
     return jax.jit(init, compiler_options={"xla_backend_optimization_level": 0})(keys)
 
@@ -73,6 +78,7 @@ class Learner:
 
     def __init__(self, algorithm: Algorithm, batch_size: int):
         self.algorithm, self.batch_size = algorithm, batch_size
+        self._compiled: set[int] = set()  # bounds of n_step for which there is a program
 
     def empty_replay(self, population: int, slots: int, obs: int, action: int, longest: int) -> ring.Replay:
         """Room for `slots` observations; `longest` is the most steps of an episode."""
@@ -80,6 +86,7 @@ class Learner:
 
     def store(self, replay: ring.Replay, episodes: Sequence[Episode], actors: np.ndarray | None) -> ring.Replay:
         """The replay with these episodes of these agents (None: random actions). Do not use the given one again."""
+        replay = devices.everywhere(replay)
         for episode in episodes:
             replay = ring.extend(replay, *episode)
         return replay
@@ -90,7 +97,7 @@ class Learner:
 
     def observations(self, key: Key, replay: ring.Replay, number: int) -> Array:
         """`number` stored observations, drawn at random."""
-        return ring.sample(key, replay, number, n_step=1, gamma=1.0, max_n=1).obs
+        return ring.sample(key, devices.first_copy(replay), number, n_step=1, gamma=1.0, max_n=1).obs
 
     def learn(
         self,
@@ -103,27 +110,60 @@ class Learner:
     ) -> tuple[Agents, dict[str, float]]:
         """Agent j takes updates[j] gradient steps (multiples of `algorithm.batches`) with its own hyper-parameters.
 
-        Agents train together; those with more steps continue when the others have finished. Returns the agents and the
-        mean of each metric over all gradient steps.
+        Its random numbers depend on `key` and j alone, not on who trains beside it. Returns the agents and the mean of
+        each metric over all gradient steps.
         """
-        batches, total, done, before = self.algorithm.batches, int(updates.sum()), 0, 0
-        max_n = _power_of_two(int(hyper["n_step"].max()))
-        sums: dict[str, float] = {}
-        for level in np.unique(updates[updates > 0]).tolist():
+        groups = devices.groups(updates)
+        replay = devices.everywhere(replay)
+        keys, done, max_n = _own_keys(key, len(updates)), Done(int(updates.sum()), report), _max_n(hyper)
+
+        def train(group: devices.Group) -> tuple[Agents, dict[str, float]]:
+            members = group.members
+            own_keys, some, eta = group.moved((*take((keys, agents), members), values_of(hyper, members)))
+            rings = self.replay_of(group.copy(replay), members)
+            return self._train(own_keys, some, rings, eta, updates[members], max_n, done)
+
+        if len(groups) < 2 or max_n not in self._compiled:  # at once they would all compile the same program
+            trained = list(map(train, groups))
+            self._compiled.add(max_n)
+        else:
+            with ThreadPoolExecutor(min(len(groups), cores())) as threads:
+                trained = list(threads.map(train, groups))
+        if groups:
+            index = np.concatenate([group.members for group in groups])
+            agents = put(agents, index, joined(devices.together([some for some, _ in trained])))
+        return agents, {name: value / done.steps for name, value in _added([sums for _, sums in trained]).items()}
+
+    def _train(
+        self,
+        keys: Key,
+        agents: Agents,
+        replay: ring.Replay,
+        hyper: Hyper,
+        updates: np.ndarray,
+        max_n: int,
+        done: "Done",
+    ) -> tuple[Agents, dict[str, float]]:
+        """Agents train in one program; those with more steps continue when the others have finished.
+
+        Returns the agents and the sum of each metric over all gradient steps.
+        """
+        batches, before, sums = self.algorithm.batches, 0, []
+        for level in np.unique(updates).tolist():
             members = np.flatnonzero(updates >= level)
-            some, eta, own = take(agents, members), values_of(hyper, members), self.replay_of(replay, members)
+            everyone = len(members) == len(updates)
+            some_keys, some, eta = (keys, agents, hyper) if everyone else take((keys, agents, hyper), members)
+            rings = replay if everyone else self.replay_of(replay, members)
             chunk = max(CHUNK // len(members) // batches, 1) * batches
             for first in range(before, level, chunk):
-                key, chunk_key = jax.random.split(key)
                 size = min(chunk, level - first)
-                some, metrics = self._learn(chunk_key, some, own, eta, np.int32(size // batches), max_n)
-                done += size * len(members)
-                for name, values in metrics.items():
-                    sums[name] = sums.get(name, 0.0) + float(values.sum()) * size
-                report(done, total)
-            agents = some if len(members) == len(updates) else put(agents, members, some)
+                calls = np.int32(first // batches), np.int32((first + size) // batches)
+                some, metrics = self._learn(some_keys, some, rings, eta, *calls, max_n)
+                sums.append({name: float(values.sum()) * size for name, values in metrics.items()})
+                done.add(size * len(members))
+            agents = some if everyone else put(agents, members, some)
             before = level
-        return agents, {name: value / done for name, value in sums.items()}
+        return agents, _added(sums)
 
     def evolve(self, agents: Agents, proposal: Proposal, outcome: Outcome) -> Agents:
         """The agents after a change of weights by the returns; here nothing changes."""
@@ -132,15 +172,18 @@ class Learner:
     def metric_names(self, agents: Agents, replay: ring.Replay, hyper: Mapping[str, float]) -> list[str]:
         """The names of the metrics that `learn` returns, without learning anything."""
         eta = {name: np.zeros(number_of(agents), np.float32) for name in hyper}
-        return list(
-            jax.eval_shape(lambda key: self._learn(key, agents, replay, eta, np.int32(1), 1)[1], jax.random.key(0))
-        )
+        keys = jax.random.split(jax.random.key(0), number_of(agents))
+        calls = np.int32(0), np.int32(1)
+        return list(jax.eval_shape(lambda keys: self._learn(keys, agents, replay, eta, *calls, 1)[1], keys))
 
-    @partial(jax.jit, static_argnums=(0, 6))
+    @partial(jax.jit, static_argnums=(0, 7))
     def _learn(
-        self, key: Key, agents: Agents, replay: ring.Replay, hyper: Hyper, calls: Array, max_n: int
+        self, keys: Key, agents: Agents, replay: ring.Replay, hyper: Hyper, first: Array, last: Array, max_n: int
     ) -> tuple[Agents, Metrics]:
-        """`calls` updates of each agent, and for each the means of its metrics; `max_n` bounds every n_step."""
+        """The updates from `first` to before `last` of each agent, and for each the means of its metrics.
+
+        `max_n` bounds every n_step.
+        """
 
         def one(key: Key, agent, replay: ring.Replay, hyper: Hyper):
             sample_key, update_key = jax.random.split(key)
@@ -152,19 +195,50 @@ class Learner:
 
         def step(i: Array, carry):
             agents, total = carry
-            keys = jax.random.split(jax.random.fold_in(key, i), number_of(agents))
-            agents, metrics = everyone(keys, agents, replay, hyper)
+            agents, metrics = everyone(_at(keys, i), agents, replay, hyper)
             return agents, jax.tree.map(jnp.add, total, metrics)
 
-        keys = jax.random.split(key, number_of(agents))
         metrics = jax.eval_shape(everyone, keys, agents, replay, hyper)[1]
-        agents, total = jax.lax.fori_loop(0, calls, step, (agents, zeros(metrics)))
-        return agents, jax.tree.map(lambda t: t / calls, total)
+        agents, total = jax.lax.fori_loop(first, last, step, (agents, zeros(metrics)))
+        return agents, jax.tree.map(lambda t: t / (last - first), total)
 
 
-def _power_of_two(number: int) -> int:
-    """The smallest power of two that is at least `number`: fewer lengths of the n-step look-ahead to compile."""
-    return 1 << (number - 1).bit_length()
+def _max_n(hyper: Mapping[str, np.ndarray]) -> int:
+    """The smallest power of two that no n_step exceeds: fewer lengths of the look-ahead to compile."""
+    return 1 << (int(hyper["n_step"].max()) - 1).bit_length()
+
+
+@partial(jax.jit, static_argnums=1)
+def _own_keys(key: Key, number: int) -> Key:
+    """(number,) a key for each agent, which does not depend on how many there are."""
+    return jax.vmap(lambda member: jax.random.fold_in(key, member))(jnp.arange(number))
+
+
+def _at(keys: Key, i: Array) -> Key:
+    """The key of each agent for its update i."""
+    return jax.vmap(lambda key: jax.random.fold_in(key, i))(keys)
+
+
+class Done:
+    """Counts the gradient steps of groups that train at the same time, and reports them one after another."""
+
+    def __init__(self, total: int, report: Report):
+        self.steps, self._total, self._report, self._lock = 0, total, report, Lock()
+
+    def add(self, steps: int) -> None:
+        with self._lock:
+            self.steps += steps
+            self._report(self.steps, self._total)
+
+
+def _added(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {name: sum(part[name] for part in parts) for name in (parts[0] if parts else ())}
+
+
+@jax.jit
+def joined(parts: Sequence[Agents]) -> Agents:
+    """One population of several."""
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
 
 
 @partial(jax.jit, static_argnums=2)

@@ -1,6 +1,5 @@
 """The interface of environments: policies in, whole episodes out."""
 
-import os
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
@@ -13,13 +12,6 @@ from oht.types import Act, Episode
 
 class EnvError(UserError):
     """An environment that failed: which one, at which step, and how."""
-
-
-def cores() -> int:
-    """The number of cores that this process may use: NPROC, or what the system allows."""
-    if os.environ.get("NPROC", "").isdecimal():
-        return max(1, int(os.environ["NPROC"]))
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Dropped(NamedTuple):

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from oht.envs.backend import EnvStarts, EnvSteps, cores
+from oht.envs.backend import EnvStarts, EnvSteps
 from oht.envs.tasks import Task
 from oht.errors import UserError
+from oht.machine import cores
 
 UNTIL_WE_CUT = 2**30  # EnvPool reports a terminal at its own limit as a truncation, so the limit is left to the pool
 

@@ -8,12 +8,13 @@ import gymnasium
 import numpy as np
 
 from oht import seeds as streams
-from oht.envs.backend import Backend, Dropped, EnvError, Pool, cores
+from oht.envs.backend import Backend, Dropped, EnvError, Pool
 from oht.envs.delay import pay_late
 from oht.envs.gym import InProcess, Maker, maker
 from oht.envs.tasks import Task, find, named, require
 from oht.envs.workers import Workers, portable
 from oht.errors import UserError
+from oht.machine import cores
 from oht.types import Act, Episode
 
 __all__ = ["Dropped", "EnvError", "Pool", "open_pool"]

@@ -22,6 +22,7 @@ from oht import runs, settings
 from oht.callbacks import Callback
 from oht.errors import UserError
 from oht.experiments.suites import Job
+from oht.machine import core_numbers
 from oht.runs import last_row
 from oht.types import End, EnvFailure, Evaluation, Iteration, Start
 
@@ -187,7 +188,7 @@ class Local:
 
 def shares(jobs: int) -> list[list[int]]:
     """The cores of each of `jobs` processes; empty lists where the system has no such numbers."""
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    cores = core_numbers()
     each = max(1, len(cores) // jobs)
     return [[cores[(k * each + i) % len(cores)] for i in range(each) if cores] for k in range(jobs)]
 

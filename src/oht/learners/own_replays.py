@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from oht import devices
 from oht import replay as ring
 from oht.errors import UserError
 from oht.population import Learner, take
@@ -30,6 +31,7 @@ class OwnReplays(Learner):
 
     def store(self, replay: ring.Replay, episodes: Sequence[Episode], actors: np.ndarray | None) -> ring.Replay:
         """Each episode goes to its actor's ring; those of random actions to every ring."""
+        replay = devices.everywhere(replay)
         for number, episode in enumerate(episodes):
             for member in range(len(replay.written)) if actors is None else (int(actors[number]),):
                 replay = _put_ring(replay, member, ring.extend(take(replay, member), *episode))

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from oht import devices
 from oht import replay as ring
 from oht.agents.networks import adam, polyak
 from oht.errors import UserError
@@ -71,7 +72,7 @@ class SharedCritic(Learner):
     ) -> tuple[Agents, dict[str, float]]:
         """A new generation. In each of k agents' turns the critic takes n // k steps and the actor n, its `updates`."""
         draw_key, learn_key = jax.random.split(key)
-        agents = drawn(draw_key, agents)
+        agents, replay = drawn(draw_key, agents), devices.first_copy(replay)
         members = np.flatnonzero(updates)
         if not members.size:
             return agents, {}
