@@ -77,6 +77,8 @@ POPULATION = [
     "metrics_are_means_over_all_gradient_steps",
     "progress_is_reported_after_2000_gradient_steps",
     "similar_n_steps_share_a_program",
+    "a_program_is_compiled_before_agents_learn_in_threads",
+    "agents_learn_from_their_own_rings",
     "policies_act_by_row_and_repeat",
     "acting_reads_only_what_act_reads_and_gives_the_same_actions",
 ]

@@ -59,7 +59,8 @@ def counting(batches: int = 1, spare: int = 0) -> Algorithm:
         return Counted(jnp.zeros((), jnp.int32), jax.random.normal(key, (3,)))
 
     def update(key: Any, state: Counted, batch: Any, hyper: Any):
-        told = {"rate": hyper["rate"], "rows": jnp.float32(len(batch.reward)), "discount": batch.discount.min()}
+        told = {"rate": hyper["rate"], "rows": jnp.float32(len(batch.reward))}
+        told |= {"discount": batch.discount.min(), "reward": batch.reward.max()}
         return state._replace(calls=state.calls + 1), told
 
     return Algorithm(
@@ -92,7 +93,7 @@ def test_metrics_are_means_over_all_gradient_steps(separate, expected, long_epis
     )
     assert after.calls.tolist() == [5, 0, 2, 2]
     assert reports == expected
-    means = {"rate": (10 * 1 + 4 * 3 + 4 * 4) / 18, "rows": 48, "discount": (10 * 0.5 + 8 * 0.125) / 18}
+    means = {"rate": (10 * 1 + 4 * 3 + 4 * 4) / 18, "rows": 48, "discount": (10 * 0.5 + 8 * 0.125) / 18, "reward": 0}
     assert metrics == pytest.approx(means)
     assert Learner(algorithm, 16).metric_names(agents, long_episode, algorithm.hyper) == list(metrics)
     nobody, nothing = learn(Learner(algorithm, 16), agents, long_episode, hyper, 0, 0, 0, 0)
@@ -115,6 +116,46 @@ def test_progress_is_reported_after_2000_gradient_steps(long_episode, monkeypatc
     assert reports(2, 10, 10) == [(8, 20), (16, 20), (20, 20)]  # of both agents
     monkeypatch.setattr(population, "CHUNK", 1)
     assert reports(2, 4, 4) == [(4, 8), (8, 8)]  # an update at least
+
+
+def test_a_program_is_compiled_before_agents_learn_in_threads(long_episode, monkeypatch):
+    """Three, two and one agent with two cores; the first time, and the first with n_step 2, one after another."""
+    algorithm, used = counting(), []
+
+    class Threads:
+        def __init__(self, number: int):
+            used.append(number)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            pass
+
+        map = staticmethod(map)
+
+    monkeypatch.setattr(population, "ThreadPoolExecutor", Threads)
+    monkeypatch.setattr(population, "cores", lambda: 2)
+    learner, agents = Learner(algorithm, 1), population.create(jax.random.key(0), algorithm, 3)
+    seen = []
+    for n_step, *updates in ((1, 1, 1, 1), (1, 1, 1, 1), (1, 0, 1, 1), (1, 1, 0, 0), (2, 1, 1, 1)):
+        hyper = hyper_of(algorithm, 3, n_step=[n_step] * 3)
+        agents, _ = learn(learner, agents, long_episode, hyper, *updates)
+        seen.append(list(used))
+    assert seen == [[], [2], [2, 2], [2, 2], [2, 2]]
+    assert agents.calls.tolist() == [4, 4, 4]
+
+
+@pytest.mark.parametrize("separate", [True, False])
+def test_agents_learn_from_their_own_rings(separate, long_episode, monkeypatch):
+    monkeypatch.setattr(devices, "separate", lambda: separate)
+    algorithm = counting()
+    twins = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), long_episode)
+    rings = twins._replace(reward=jnp.stack([long_episode.reward + 1, long_episode.reward + 2]))
+    agents = population.create(jax.random.key(0), algorithm, 2)
+    after, metrics = learn(OwnReplays(algorithm, 4), agents, rings, hyper_of(algorithm, 2), 4, 2)
+    assert after.calls.tolist() == [4, 2]
+    assert metrics["reward"] == pytest.approx((4 * 1 + 2 * 2) / 6)
 
 
 def test_similar_n_steps_share_a_program(long_episode):
