@@ -73,6 +73,8 @@ POPULATION = [
     "a_population_has_a_leading_axis",
     "agents_are_copied_and_made_new",
     "what_act_does_not_read_is_zero",
+    "the_start_is_compiled_with_few_optimisations",
+    "agents_that_train_alone_are_copied_only_once",
     "acting_is_compiled_once_and_its_keys_are_made_for_many_steps",
     "metrics_are_means_over_all_gradient_steps",
     "progress_is_reported_after_2000_gradient_steps",

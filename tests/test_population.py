@@ -199,11 +199,32 @@ def test_acting_is_compiled_once_and_its_keys_are_made_for_many_steps(monkeypatc
     algorithm = algorithm._replace(act=counted("act", algorithm.act))
     agents, obs = population.create(jax.random.key(0), algorithm, 2), np.ones((2, 3), np.float32)
     act = Actors(algorithm).policies(jax.random.key(1), agents, hyper_of(algorithm, 2), explore=True)
-    np.testing.assert_allclose(act(population.KEYS, obs), 1.0 + agents.weights[:, :2], rtol=1e-6)
+    np.testing.assert_allclose(act(128, obs), 1.0 + agents.weights[:, :2], rtol=1e-6)
     before = number["act"]
-    for t in range(3):
-        act(population.KEYS + t, obs)
+    for t in (129, 255):
+        act(t, obs)
     assert number == {"_keys": 1, "_program": 1, "act": before}
+    act(256, obs)
+    assert number == {"_keys": 2, "_program": 1, "act": before}
+
+
+def test_the_start_is_compiled_with_few_optimisations(monkeypatch):
+    """Random numbers take seconds to compile well."""
+    options = []
+    monkeypatch.setattr(jax, "jit", lambda function, **given: options.append(given) or function)
+    population.create(jax.random.key(0), counting(), 2)
+    assert options == [{"compiler_options": {"xla_backend_optimization_level": 0}}]
+
+
+def test_agents_that_train_alone_are_copied_only_once(long_episode, monkeypatch):
+    """Taken from the population before, and put back together after."""
+    algorithm, number = counting(), Counter()
+    agents = population.create(jax.random.key(0), algorithm, 3)
+    for owner, name in ((population, "take"), (population, "put"), (Learner, "replay_of")):
+        function = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *given, n=name, f=function: number.update([n]) or f(*given))
+    learn(Learner(algorithm, 1), agents, long_episode, hyper_of(algorithm, 3), 2, 1, 1)
+    assert number == {"take": 3, "replay_of": 3, "put": 1}
 
 
 def test_what_act_does_not_read_is_zero():
