@@ -171,7 +171,8 @@ def test_agents_are_copied_and_made_new():
     agents = population.create(jax.random.key(0), algorithm, 4)
     new = population.create(jax.random.key(1), algorithm, 1).weights[0]
     for sources in ([0, 1, 2, 3], [2, 1, 0, 0], [2, 1, NEW, 0]):
-        gathered = population.gather(jax.random.key(1), algorithm, agents, np.array(sources))
+        key: Any = jax.random.key(1) if NEW in sources else None  # needed for new ones only
+        gathered = population.gather(key, algorithm, agents, np.array(sources))
         expected = [new if source == NEW else agents.weights[source] for source in sources]
         np.testing.assert_array_equal(gathered.weights, expected)
         assert (gathered is agents) == (sources == [0, 1, 2, 3])
