@@ -15,7 +15,9 @@ from oht import methods
 from oht.errors import UserError
 from oht.methods import METHODS
 from oht.spaces import Choice, Float, Int, LogFloat
-from oht.tuners import race
+from oht.tuners import columns, race, sampled
+from oht.tuners.sampled import likeliest
+from oht.tuners.search import Gaussian, categorical
 from oht.types import Clock, Outcome, Proposal, Row, Tuner
 
 HYPER = {"actor_lr": 1e-3, "critic_lr": 1e-3, "gamma": 0.99, "n_step": 1.0, "tau": 0.005}
@@ -351,6 +353,14 @@ def test_agents_that_dip_before_they_learn_are_not_starved():
         assert tuner.champion(rng_of(0), state) in (1, 2, 3)
 
 
+def told(number: int, *episodes: tuple[int, float]) -> race.Belief:
+    """The belief after these episodes: who played, and the return."""
+    belief = race.unknown(number)
+    for actor, value in episodes:
+        belief = race.learn(belief, actor, value)
+    return belief
+
+
 def test_the_belief_by_hand():
     """Two agents; the first got 10 and 14, then the second 11: they differ less than by noise, so the prior is 0.5."""
     belief = race.unknown(2)
@@ -381,6 +391,15 @@ def test_who_improves_by_hand():
     np.testing.assert_array_equal(race.improving(race.unknown(3)), 0.5)
     steady = race.improving(race.learn(race.learn(race.unknown(2), 0, 1.0), 0, 1.0))
     np.testing.assert_array_equal(steady, 0.5)  # no noise is known yet
+
+
+def test_who_improves_does_not_depend_on_the_unit_of_returns():
+    episodes = [(0, 10.0), (1, 5.0), (0, 13.0), (1, 4.0), (0, 12.0), (1, 4.0), (0, 20.0)]
+    improving = race.improving(told(2, *episodes))
+    assert improving[0] > 0.9
+    assert improving[1] < 0.45
+    for unit in (1e-4, 1e4):
+        np.testing.assert_allclose(race.improving(told(2, *((j, unit * value) for j, value in episodes))), improving)
 
 
 def champion_of_learning_curves(tuner: Tuner, seed: int, iterations: int = 140) -> int:
@@ -506,14 +525,6 @@ def test_random_gives_everyone_the_same():
     )
 
 
-def told(number: int, *episodes: tuple[int, float]) -> race.Belief:
-    """The belief after these episodes: who played, and the return."""
-    belief = race.unknown(number)
-    for actor, value in episodes:
-        belief = race.learn(belief, actor, value)
-    return belief
-
-
 def test_the_portfolio_by_hand():
     def raced(base: dict[str, float]) -> dict[str, np.ndarray]:
         return race.make(race.Race(), {}, base).init(rng_of(0)).values
@@ -539,6 +550,13 @@ def test_the_first_agent_has_the_runs_own_choice_if_it_is_one(base, first):
     np.testing.assert_array_equal(values["actor_lr"], values["critic_lr"])
     assert values["actor_lr"][0] == first
     assert sorted(values["actor_lr"], reverse=True) == [1e-2, 1e-2, 1e-3, 1e-4, 1e-4]
+
+
+def test_as_many_choices_as_agents_leave_the_other_dimensions_what_they_are():
+    tune = {"n_step": Choice(1, 2, 3, 4, 5), "gamma": Float(low=0.9, high=1.0)}
+    values = build("oht", {"population": 5}, tune).init(rng_of(0)).values
+    assert sorted(values["n_step"]) == [1, 2, 3, 4, 5]
+    np.testing.assert_allclose(np.sort(values["gamma"]), [0.91, 0.93, 0.95, 0.97, 0.99])
 
 
 def test_eight_combinations_get_an_agent_each():
@@ -807,6 +825,35 @@ def test_too_many_arms_and_no_arms():
         build("oht-nstep", {}, MIXED)
 
 
+def test_sixty_four_arms_are_not_too_many():
+    assert build("oht-nstep", {}, {"n_step": Choice(*range(1, 9)), "tau": Choice(*range(1, 9))}).population == 64
+    with pytest.raises(UserError, match="5 x 13 = 65 arms are more than 64"):
+        build("oht-nstep", {}, {"n_step": Choice(*range(1, 6)), "tau": Choice(*range(1, 14))})
+    for tune in ({}, {"critic_lr": LogFloat(1e-3, 0.5)}):
+        with pytest.raises(UserError, match="discrete"):
+            build("oht-nstep", {}, tune)
+
+
+def test_who_plays_alone_learns_as_much_as_is_said():
+    proposal = first_proposal(build("oht-nstep", {"train": "played", "replay_ratio": 0.3}, None))
+    np.testing.assert_allclose(proposal.ratios, 0.3 * np.eye(3)[proposal.actors[0]])
+    np.testing.assert_array_equal(first_proposal(build("oht-nstep", {}, {"n_step": Choice(1)})).ratios, 1.0)
+
+
+def test_every_step_of_the_logits_is_of_its_own_window():
+    """Arms 0 and 2 play in turn and get 1 and 0: three windows of two are three equal steps of Adam."""
+    tuner = build("oht-nstep", {"window": 2, "beta": 0.02}, None)
+    state, proposal = tuner.ask(rng_of(0), tuner.init(rng_of(0)), Clock(0, 1, 0))
+    seen = []
+    for arm in (0, 2, 0, 2, 2, 0):
+        played = proposal._replace(actors=np.array([arm]))
+        state, row = tuner.tell(rng_of(0), state, played, outcome_of(tuner, [float(arm == 0)]))
+        seen.append(round(row["n_step/logit/1"], 4))
+    assert seen == [0, 0, 0.02, 0.02, 0.04, 0.04]
+    np.testing.assert_allclose(state.logits["n_step"].logits, [0.06, 0, -0.06], rtol=1e-2, atol=1e-12)
+    assert state.logits["n_step"].steps == 3
+
+
 # Sampled: the paper's continuous method
 
 
@@ -820,6 +867,31 @@ def test_the_main_agent_is_the_centre_and_does_not_play():
     np.testing.assert_array_equal(proposal.ratios, [1.0] + 10 * [0.1])
     assert len(set(proposal.starts.tolist())) == 1  # compared from the same state
     assert tuner.champion(rng_of(0), tuner.init(rng_of(0))) == 0
+
+
+def test_members_learn_as_much_as_is_said():
+    settings = {"population": 4, "replay_ratio": 2.0, "member_ratio": 0.3}
+    np.testing.assert_allclose(first_proposal(build("oht-lr", settings, None)).ratios, [2.0, 0.3, 0.3, 0.3, 0.3])
+
+
+def test_the_likeliest_value_by_hand():
+    choice, state = Choice(4, 5, 6), categorical(3).init()
+    for logits, usual, value in (
+        ((0, 0, 0), 5, 5),  # among equals the usual one ...
+        ((0, 0, 0), 9, 4),  # ... or the first
+        ((1, 0, 1), 5, 4),
+        ((1, 0, 1), 6, 6),
+        ((-3, -1, -2), 4, 5),
+    ):
+        assert likeliest(choice, state._replace(logits=np.array(logits, float)), usual) == value
+
+
+def test_the_centre_of_tied_choices_is_each_ones_own_while_all_are_equal():
+    tune = {"actor_lr+critic_lr": Choice(1e-4, 1e-3)}
+    tuner = sampled.make(sampled.Sampled(population=4), tune, {**HYPER, "actor_lr": 1e-4})
+    proposal = first_proposal(tuner)
+    assert (proposal.hyper["actor_lr"][0], proposal.hyper["critic_lr"][0]) == (1e-4, 1e-3)
+    np.testing.assert_array_equal(proposal.hyper["actor_lr"][1:], proposal.hyper["critic_lr"][1:])
 
 
 @pytest.mark.parametrize(("members", "sources"), [("persist", [0, 1, 2, 3, 4]), ("fork", [0, 0, 0, 0, 0])])
@@ -923,6 +995,68 @@ def test_cem_needs_elites():
         build("oht-lr", {"search": "cem", "population": 2}, None)
 
 
+@pytest.mark.parametrize("population", [3, 4])
+def test_two_elites_are_enough(population):
+    assert build("oht-lr", {"population": population}, None).population == population + 1  # half of 3 is rounded to 2
+
+
+def test_choices_need_no_elites():
+    assert build("oht-lr", {"population": 1}, {"n_step": Choice(1, 2)}).population == 2
+    assert build("oht-lr", {"population": 2, "search": "es"}, None).population == 3
+
+
+# Methods of agents that learn something else
+
+
+def test_cem_rl_by_hand():
+    tuner = build("cem-rl", {"population": 4, "gradient": 4, "replay_ratio": 0.5}, {})
+    assert tuner.population == 5
+    state, proposal = tuner.ask(rng_of(0), tuner.init(rng_of(0)), Clock(0, 1, 3))
+    np.testing.assert_array_equal(proposal.ratios, [0, 0.5, 0.5, 0.5, 0.5])
+    np.testing.assert_array_equal(proposal.starts, [13, 14, 15, 16])  # in generation 3, after 1 .. 12
+    outcome = Outcome(np.array([1.0, 2.0, 3.0, 4.0]), np.zeros(5, bool), {"sigma": np.array([0.1, 0.2, 0.3, 0.4, 0.5])})
+    _, row = tuner.tell(rng_of(0), state, proposal, outcome)
+    damp = 0.95 * 1e-3 + 0.05 * 1e-5
+    samples = {f"sample/{i}/{name}": i + 1.0 for i in range(4) for name in ("agent", "return")}
+    assert row == pytest.approx({"weights/sigma": 0.1, "weights/damp": damp, **samples})
+    assert tuner.champion(rng_of(0), state) == 0
+    with pytest.raises(UserError, match="gradient is 5, but there are only 4"):
+        build("cem-rl", {"population": 4, "gradient": 5}, {})
+
+
+def test_learning_rates_that_the_agent_learned_are_told():
+    tuner = build("meta-gradient", {"replay_ratio": 0.5}, None)
+    state, proposal = tuner.ask(rng_of(0), tuner.init(rng_of(0)), Clock(0, 1, 0))
+    assert proposal.ratios == 0.5
+    assert proposal.hyper["actor_lr"] == 1e-3
+    learned = {"actor_lr": np.array([1e-4]), "critic_lr": np.array([1e-2])}
+    _, row = tuner.tell(rng_of(0), state, proposal, Outcome(np.array([7.0]), np.zeros(1, bool), learned))
+    assert row == pytest.approx(
+        {
+            "actor_lr/mu": -4.0,
+            "actor_lr/sigma": 0.0,
+            "critic_lr/mu": -2.0,
+            "critic_lr/sigma": 0.0,
+            "champion/actor_lr": 1e-4,
+            "champion/critic_lr": 1e-2,
+            "sample/0/agent": 0.0,
+            "sample/0/actor_lr": 1e-4,
+            "sample/0/critic_lr": 1e-2,
+            "sample/0/return": 7.0,
+        }
+    )
+
+
+def test_columns_without_their_numbers_are_refused():
+    proposal = first_proposal(build("oht-lr", {"population": 4}, None))
+    with pytest.raises(ValueError, match="shorter"):
+        columns.samples(proposal, (), Outcome(np.zeros(3), np.zeros(5, bool)))
+    with pytest.raises(ValueError, match="shorter"):
+        columns.gaussian(("gamma", "tau"), Gaussian(np.zeros(1), np.zeros(1)))
+    with pytest.raises(ValueError, match="shorter"):
+        columns.logits("n_step", Choice(1, 2, 3), categorical(2).init())
+
+
 # Schedule
 
 
@@ -950,6 +1084,15 @@ def test_a_schedule_is_replayed_step_by_step(source):
     assert row["sample/0/return"] == 4.0
 
 
+def test_a_schedule_of_one_row_and_values_of_zero(tmp_path):
+    path = tmp_path / "own.csv"
+    path.write_text("env_steps,champion/gamma\n10,0\n")
+    tuner = build("schedule", {"source": str(path)}, None)
+    for env_steps in (0, 9, 10, 500):
+        _, proposal = tuner.ask(rng_of(0), tuner.init(rng_of(0)), Clock(env_steps, 300, 0))
+        assert proposal.hyper["gamma"] == 0
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -960,6 +1103,7 @@ def test_a_schedule_is_replayed_step_by_step(source):
         "env_steps,champion/n_step\n10,two\n",
         "env_steps,champion/n_step\n10\n",
         "env_steps,champion/n_step\n10,nan\n",
+        "env_steps,champion/n_step\n10,1\n20,inf\n",
         "env_steps,champion/n_step\n20,1\n10,1\n",
         "env_steps,champion/epsilon\n10,0.1\n",
     ],
