@@ -42,7 +42,7 @@ ACCEPTED = ROOT / "tests" / "accepted_mutants.txt"
 # Tests of each module, the quickest and most direct first: pytest stops at the first failure.
 TESTS: dict[str, list[str]] = {
     "tuners/arms.py": ["test_tuners"],
-    "tuners/cemrl.py": ["test_cemrl", "test_tuners"],
+    "tuners/cemrl.py": ["test_tuners", "test_cemrl"],
     "tuners/columns.py": ["test_tuners"],
     "tuners/meta_gradient.py": ["test_tuners"],
     "tuners/pbt.py": ["test_pbt", "test_tuners"],

@@ -840,6 +840,17 @@ def test_who_plays_alone_learns_as_much_as_is_said():
     np.testing.assert_array_equal(first_proposal(build("oht-nstep", {}, {"n_step": Choice(1)})).ratios, 1.0)
 
 
+def test_every_episode_of_the_window_counts_once():
+    # returns 4, 1, 1 of arms 0, 1, 2 are sqrt(2), -1/sqrt(2), -1/sqrt(2) when standardised; their mean is the step
+    tuner = build("oht-nstep", {"window": 3}, None)
+    state, proposal = tuner.ask(rng_of(0), tuner.init(rng_of(0)), Clock(0, 1, 0))
+    for arm, value in ((0, 4.0), (1, 1.0), (2, 1.0)):
+        played = proposal._replace(actors=np.array([arm]))
+        state, _ = tuner.tell(rng_of(0), state, played, outcome_of(tuner, [value]))
+    gradient = np.array([2, -1, -1]) / np.sqrt(2) / 3
+    np.testing.assert_allclose(state.logits["n_step"].first, 0.1 * gradient, rtol=1e-6)
+
+
 def test_every_step_of_the_logits_is_of_its_own_window():
     """Arms 0 and 2 play in turn and get 1 and 0: three windows of two are three equal steps of Adam."""
     tuner = build("oht-nstep", {"window": 2, "beta": 0.02}, None)
