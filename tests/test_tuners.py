@@ -1033,6 +1033,8 @@ def test_cem_rl_by_hand():
     assert tuner.champion(rng_of(0), state) == 0
     with pytest.raises(UserError, match="gradient is 5, but there are only 4"):
         build("cem-rl", {"population": 4, "gradient": 5}, {})
+    with pytest.raises(UserError, match="so n_step cannot be tuned"):
+        build("cem-rl", {}, {"n_step": Choice(1, 2)})
 
 
 def test_learning_rates_that_the_agent_learned_are_told():
