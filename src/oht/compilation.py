@@ -24,7 +24,8 @@ def set_up() -> None:
 def use_cache() -> None:
     """Keep compiled programs in the user's cache folder, unless JAX has been given another one.
 
-    So the second start of a run does not compile again. `OHT_CACHE` names another folder; where it is empty, nothing is kept.
+    So the second start of a run does not compile again. `OHT_CACHE` names another folder; where it is empty, nothing is
+    kept.
     """
     root = os.environ.get("OHT_CACHE", str(Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "oht")))
     if not root or jax.config.jax_compilation_cache_dir:  # pyright: ignore[reportAttributeAccessIssue]
