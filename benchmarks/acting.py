@@ -8,6 +8,7 @@ import time
 import jax
 import numpy as np
 
+from oht import compilation
 from oht.agents.td3 import td3
 from oht.population import Actors, create
 from oht.types import Spec
@@ -16,6 +17,7 @@ SPEC, CALLS, BLOCKS = Spec(obs=17, action=6), 128, 20
 
 
 def main() -> None:
+    compilation.set_up()
     print("| network | agents | best | median |")
     print("|---|---|---|---|")
     for width in (64, 300):

@@ -187,6 +187,31 @@ def test_a_folder_that_cannot_be_made(place, capsys):
     refused(capsys, "train", PROBE, *TINY, "--out", place)
 
 
+LONG = "x" * 300
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["plot", LONG],
+        ["eval", LONG],
+        ["report", LONG],
+        ["watch", LONG],
+        ["scores", LONG],
+        ["train", "Pendulum-v1", "--out", LONG],
+        ["train", "--config", LONG],
+        ["train", "--resume", LONG],
+        ["sweep", LONG],
+        ["figures", LONG],
+        ["export", LONG, "policy.onnx"],
+        ["video", LONG],
+    ],
+    ids=lambda words: " ".join(word for word in words if word != LONG),
+)
+def test_a_name_that_is_too_long_for_the_disk(words, capsys):
+    assert len(refused(capsys, *words)) < 600
+
+
 def test_folders_that_are_no_runs_are_left_alone(capsys):
     Path("thesis").mkdir()
     Path("thesis/chapter.tex").write_text("years of work")

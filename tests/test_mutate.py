@@ -16,6 +16,12 @@ def test_every_tuner_and_agent_has_its_tests():
             assert f"def {name.partition('[')[0]}" in code
 
 
+def test_what_is_left_out_is_a_test():
+    code = "".join(path.read_text() for path in (mutate.ROOT / "tests").glob("test_*.py"))
+    for name in mutate.LEFT_OUT:
+        assert f"def {name}(" in code
+
+
 def _code(folder: str):
     return (path for path in (mutate.PACKAGE / folder).glob("*.py") if len(path.read_text()) > 200)
 

@@ -50,6 +50,12 @@ def test_values_move_by_a_factor_or_to_a_neighbour():
     assert moved == {"actor_lr": {0.0008, 0.0012}, "n_step": {1.0, 3.0}, "critic_lr": {1e-4, 1e-2}}
 
 
+def test_choices_move_to_a_neighbour_also_at_the_ends():
+    space = Space(SPACE, HYPER)
+    for value, moved in ((1e-4, {1e-4, 1e-3}), (1e-3, {1e-4, 1e-2}), (1e-2, {1e-3, 1e-2})):
+        assert set(pbt.explored(rng(), space, "critic_lr", np.full(50, value), 0.0)) == moved
+
+
 def test_values_never_leave_their_bounds():
     space = Space(SPACE, HYPER)
     low, high = space.extremes()
@@ -98,6 +104,57 @@ def test_copies_take_weights_and_record_along_and_only_at_the_interval():
     np.testing.assert_array_equal(proposal.hyper["actor_lr"], after)
     _, proposal = turn(third, 3, 0.0, 0.0, 0.0, 0.0)
     np.testing.assert_array_equal(proposal.sources, everyone)  # once
+
+
+def test_a_return_of_zero_counts_and_one_that_is_not_finite_is_the_worst():
+    tuner = pbt.make(pbt.Pbt(population=4, interval=1, replay_ratio=0.7), {"actor_lr": SPACE["actor_lr"]}, HYPER)
+    state = tuner.init(rng())
+    for iteration, bad in enumerate((np.nan, np.inf, -np.inf)):
+        state, proposal = tuner.ask(rng(), state, Clock(0, 1, iteration))
+        np.testing.assert_array_equal(proposal.ratios, 0.7)
+        np.testing.assert_array_equal(proposal.starts, 4 * iteration + np.arange(4))
+        np.testing.assert_array_equal(proposal.hyper["gamma"], 0.99)
+        returns = np.array([-5.0, bad, 0.0, -9.0])
+        state, _ = tuner.tell(rng(), state, proposal, Outcome(returns, np.zeros(4, bool)))
+        np.testing.assert_array_equal(state.parents, [0, 2, 2, 3])
+        assert tuner.champion(rng(), state) == 2
+
+
+def test_the_first_copies_are_made_after_a_whole_interval():
+    tuner = pbt.make(pbt.Pbt(population=2, interval=3), {"actor_lr": SPACE["actor_lr"]}, HYPER)
+    state, sources = tuner.init(rng()), []
+    for iteration in range(8):
+        state, proposal = tuner.ask(rng(), state, Clock(0, 1, iteration))
+        sources.append(proposal.sources.tolist())
+        returns = np.array([float(iteration), 10.0 * iteration])
+        state, _ = tuner.tell(rng(), state, proposal, Outcome(returns, np.zeros(2, bool)))
+    assert sources == 3 * [[0, 1]] + [[1, 1]] + 2 * [[0, 1]] + [[1, 1]] + [[0, 1]]
+    np.testing.assert_array_equal(state.returns, [[6, 7, 50], [60, 70, 50]])  # the last three; a copy has its parent's
+
+
+def test_the_row_tells_the_population_by_hand():
+    tuner = pbt.make(pbt.Pbt(population=4, interval=2), SPACE, HYPER)
+    values = {
+        "actor_lr": np.array([1e-5, 1e-4, 1e-3, 1e-2]),
+        "gamma": np.array([0.9, 0.9, 0.98, 0.98]),
+        "n_step": np.array([1.0, 2.0, 2.0, 3.0]),
+        "critic_lr": np.array([1e-2, 1e-4, 1e-2, 1e-2]),
+    }
+    state = tuner.init(rng())._replace(
+        values=values, returns=np.array([[1.0, 2.0], [5.0, 0.0], [4.0, 3.0], [6.0, -9.0]])
+    )
+    state, proposal = tuner.ask(rng(), state, Clock(0, 1, 2))
+    _, row = tuner.tell(rng(), state, proposal, Outcome(np.array([1.0, 2.0, 3.0, 4.0]), np.zeros(4, bool)))
+    means = {"actor_lr/mu": -3.5, "gamma/mu": 0.94, "n_step/mu": 2.0}
+    deviations = {"actor_lr/sigma": 1.25**0.5, "gamma/sigma": 0.04, "n_step/sigma": 0.5**0.5}
+    shares = {"critic_lr/p/0.01": 0.75, "critic_lr/p/0.0001": 0.25, "critic_lr/p/0.001": 0.0}
+    champion = {"champion/actor_lr": 1e-3, "champion/gamma": 0.98, "champion/n_step": 2.0, "champion/critic_lr": 1e-2}
+    samples = {
+        f"sample/{i}/{name}": value
+        for i in range(4)
+        for name, value in {"agent": i, **{name: values[name][i] for name in SPACE}, "return": i + 1.0}.items()
+    }
+    assert row == pytest.approx({**means, **deviations, **shares, **champion, **samples})
 
 
 TINY: dict[str, Any] = {

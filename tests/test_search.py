@@ -31,6 +31,12 @@ def test_raw():
     np.testing.assert_array_equal(search.fitness("raw", vector(3, -4)), [3, -4])
 
 
+def test_two_returns_have_ranks_and_differences_of_rounding_count_less():
+    np.testing.assert_array_equal(search.fitness("ranks", vector(5, 1)), [0.5, -0.5])
+    np.testing.assert_allclose(search.fitness("standard", vector(0, 1)), [-1, 1], rtol=1e-6)
+    np.testing.assert_allclose(search.fitness("standard", vector(0, 2e-8)), [-0.5, 0.5])  # 1e-8 / (1e-8 + eps)
+
+
 @pytest.mark.parametrize("shape", search.SHAPES)
 def test_diverged_agents_count_as_the_worst_of_the_others(shape):
     got = search.fitness(shape, vector(5, np.nan, 2, -np.inf, np.inf))
@@ -39,6 +45,19 @@ def test_diverged_agents_count_as_the_worst_of_the_others(shape):
 
 
 # Eqn (4)
+
+
+def test_softmax_of_large_logits():
+    np.testing.assert_allclose(search.softmax(np.log([2.0, 1.0, 1.0])), [0.5, 0.25, 0.25])
+    np.testing.assert_array_equal(search.softmax(vector(1000, 0, 1000)), [0.5, 0, 0.5])
+    np.testing.assert_array_equal(search.softmax(vector(-1000, -3000)), [1, 0])
+
+
+def test_beta_by_hand():
+    assert search.beta_for(None, 10_000_000) == 0.02
+    assert search.beta_for(None, 100_000) == pytest.approx(0.2)
+    assert search.beta_for(0.3, 100_000) == 0.3
+    assert search.beta_for(0.0, 100_000) == 0.0
 
 
 def test_score_gradient_by_hand():
@@ -67,6 +86,26 @@ def test_adam_by_hand():
     twice = search.adam_ascent(once, vector(3, -4))
     np.testing.assert_allclose(twice.logits, [0.02 + 0.02 * 0.917781, -0.04], rtol=1e-5)
     assert twice.steps == 2
+
+
+def test_adam_takes_small_steps_where_the_gradient_is_almost_nothing():
+    zero = Categorical(np.zeros(1), np.zeros(1), np.zeros(1), np.zeros((), np.int64), np.array(0.02))
+    np.testing.assert_allclose(search.adam_ascent(zero, vector(1e-8)).logits, 0.01)  # 1e-8 / (1e-8 + eps)
+
+
+def test_a_categorical_begins_without_a_preference():
+    state = search.categorical(3).init()
+    for part in (state.logits, state.first, state.second):
+        np.testing.assert_array_equal(part, [0, 0, 0])
+    assert (state.steps, state.rate) == (0, 0.02)
+    np.testing.assert_array_equal(search.categorical(3).best(state._replace(logits=vector(1, 4, 2))), 1)
+
+
+def test_a_tenth_is_drawn_uniformly_and_nothing_is_weighed_unless_it_is_said():
+    rule, state = search.categorical(2), search.categorical(2).init()._replace(logits=vector(100, 0))
+    assert (rule.draw(np.random.default_rng(0), state, 20_000) == 1).mean() == pytest.approx(0.05, abs=0.005)
+    # P = (1, 0): 1/2 [(0, 1) - P] of the sample 1, which with importance would count nothing
+    np.testing.assert_allclose(rule.learn(state, np.array([0, 1]), vector(1, 1)).first, [-0.05, 0.05])
 
 
 def test_categorical_step_and_importance_by_hand():
@@ -117,6 +156,20 @@ def test_cem_with_log_weights_by_hand():
     # log 3 : log 3/2 = 1.098612 : 0.405465 = 0.730423 : 0.269577
     new = search.cem_update(state, points, fitness, weights)
     np.testing.assert_allclose([new.mu[0], new.sigma[0] ** 2], [1.730423, 0.730423 * 0.269577], rtol=1e-5)
+
+
+def test_cem_holds_a_dimension_without_deviation_whatever_the_points():
+    state = Gaussian(vector(1, 1), vector(0, 0.5))
+    new = search.cem_update(state, np.array([[3.0, 3.0], [5.0, 5.0]]), vector(1, 2), search.elite_weights(2))
+    np.testing.assert_array_equal(new.mu, [1, 4])
+    np.testing.assert_array_equal(new.sigma, [0, 1])
+
+
+def test_cem_learns_from_any_difference():
+    rule = search.cem(vector(0), vector(1), vector(-9), vector(9))
+    for difference in (1e-3, 1.0, 2.0):
+        state = rule.learn(rule.init(), vector(3, 4)[:, None], vector(0, difference))
+        np.testing.assert_array_equal(state.mu, 4)
 
 
 def test_cem_learns_nothing_where_all_are_equal():
@@ -183,6 +236,11 @@ def test_ascent_moves_by_beta_and_stays_within_bounds():
     assert bound.learn(bound.init(), points, fitness).mu == 2.05
 
 
+def test_ascent_moves_by_a_fifth_of_the_step_unless_it_is_said():
+    rule = search.ascent(vector(2), vector(0.5), vector(0), vector(9))
+    np.testing.assert_allclose(rule.learn(rule.init(), vector(3, 1)[:, None], vector(0.5, 0.125)).mu, 2 + 0.2 * 0.1875)
+
+
 # All Gaussian rules
 
 
@@ -194,6 +252,14 @@ def test_draws_are_antithetic_and_within_bounds():
     points = rule.draw(np.random.default_rng(0), rule.init(), 100)
     np.testing.assert_array_equal(points.min(axis=0), [-1, -2])
     np.testing.assert_array_equal(points.max(axis=0), [1, 2])
+
+
+def test_draws_have_the_mean_and_the_deviation():
+    rule = search.cem(vector(3, -2), vector(0.5, 2), vector(-99, -99), vector(99, 99))
+    points = rule.draw(np.random.default_rng(0), rule.init(), 4000)
+    np.testing.assert_allclose(points.mean(axis=0), [3, -2], atol=1e-9)  # antithetic
+    np.testing.assert_allclose(points.std(axis=0), [0.5, 2], rtol=0.05)
+    np.testing.assert_array_equal(rule.best(rule.init()), [3, -2])
 
 
 @pytest.mark.parametrize("make", [search.cem, search.ascent])

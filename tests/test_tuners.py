@@ -15,7 +15,9 @@ from oht import methods
 from oht.errors import UserError
 from oht.methods import METHODS
 from oht.spaces import Choice, Float, Int, LogFloat
-from oht.tuners import race
+from oht.tuners import columns, race, sampled
+from oht.tuners.sampled import likeliest
+from oht.tuners.search import Gaussian, categorical
 from oht.types import Clock, Outcome, Proposal, Row, Tuner
 
 HYPER = {"actor_lr": 1e-3, "critic_lr": 1e-3, "gamma": 0.99, "n_step": 1.0, "tau": 0.005}
@@ -146,6 +148,67 @@ def test_diverged_agents_do_not_spoil_the_distribution(case, bad):
 def test_every_setting_says_what_it_means(name):
     for field in dataclasses.fields(METHODS[name].settings):
         assert field.metadata["help"]
+
+
+# The default of each setting, its lowest and its highest value:
+ANY = (-math.inf, math.inf)
+RATIO = (1.0, 0, 1000)
+SETTINGS: dict[str, dict[str, tuple]] = {
+    "static": {"replay_ratio": RATIO},
+    "oht": {"population": (5, 2, 1000), "budget": (2.0, 0, 1000)},
+    "random": {"population": (5, 2, 1000), "budget": (2.0, 0, 1000)},
+    "oht-nstep": {
+        "beta": (None, 0, math.inf),
+        "epsilon": (0.1, 0, 1),
+        "importance": (False, *ANY),
+        "fitness": ("standard", *ANY),
+        "window": (6, 1, 1_000_000),
+        "train": ("all", *ANY),
+        "champion": ("sample", *ANY),
+        "replay_ratio": (None, 0, math.inf),
+    },
+    "oht-lr": {
+        "population": (10, 1, 1000),
+        "members": ("persist", *ANY),
+        "search": ("cem", *ANY),
+        "elite_fraction": (0.5, 0, 1),
+        "es_rate": (0.2, 0, math.inf),
+        "es_scale": ("natural", *ANY),
+        "beta": (None, 0, math.inf),
+        "fitness": ("standard", *ANY),
+        "replay_ratio": RATIO,
+        "member_ratio": (None, 0, 1000),
+    },
+    "pbt": {
+        "population": (10, 2, 1000),
+        "interval": (5, 1, math.inf),
+        "quantile": (0.25, 0, 0.5),
+        "resample": (0.25, 0, 1),
+        "share_replay": (False, *ANY),
+        "replay_ratio": (None, 0, math.inf),
+    },
+    "cem-rl": {
+        "population": (10, 2, 1000),
+        "gradient": (5, 0, math.inf),
+        "replay_ratio": RATIO,
+        "variance": (1e-3, 0, math.inf),
+        "damp": (1e-3, 0, math.inf),
+        "damp_limit": (1e-5, 0, math.inf),
+    },
+    "meta-gradient": {
+        "meta_lr": (1e-4, 0, math.inf),
+        "meta_critic_lr": (1e-3, 0, math.inf),
+        "meta_trace": (0.0, 0, 1),
+        "replay_ratio": RATIO,
+    },
+    "schedule": {"source": ("", *ANY), "replay_ratio": RATIO},
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_defaults_and_bounds_of_settings_are_those_that_users_know(name):
+    fields = dataclasses.fields(METHODS[name].settings)
+    assert {f.name: (f.default, f.metadata["low"], f.metadata["high"]) for f in fields} == SETTINGS[name]
 
 
 def test_the_papers_continuous_method_has_at_most_ten_settings():
@@ -290,6 +353,14 @@ def test_agents_that_dip_before_they_learn_are_not_starved():
         assert tuner.champion(rng_of(0), state) in (1, 2, 3)
 
 
+def told(number: int, *episodes: tuple[int, float]) -> race.Belief:
+    """The belief after these episodes: who played, and the return."""
+    belief = race.unknown(number)
+    for actor, value in episodes:
+        belief = race.learn(belief, actor, value)
+    return belief
+
+
 def test_the_belief_by_hand():
     """Two agents; the first got 10 and 14, then the second 11: they differ less than by noise, so the prior is 0.5."""
     belief = race.unknown(2)
@@ -320,6 +391,15 @@ def test_who_improves_by_hand():
     np.testing.assert_array_equal(race.improving(race.unknown(3)), 0.5)
     steady = race.improving(race.learn(race.learn(race.unknown(2), 0, 1.0), 0, 1.0))
     np.testing.assert_array_equal(steady, 0.5)  # no noise is known yet
+
+
+def test_who_improves_does_not_depend_on_the_unit_of_returns():
+    episodes = [(0, 10.0), (1, 5.0), (0, 13.0), (1, 4.0), (0, 12.0), (1, 4.0), (0, 20.0)]
+    improving = race.improving(told(2, *episodes))
+    assert improving[0] > 0.9
+    assert improving[1] < 0.45
+    for unit in (1e-4, 1e4):
+        np.testing.assert_allclose(race.improving(told(2, *((j, unit * value) for j, value in episodes))), improving)
 
 
 def champion_of_learning_curves(tuner: Tuner, seed: int, iterations: int = 140) -> int:
@@ -445,6 +525,185 @@ def test_random_gives_everyone_the_same():
     )
 
 
+def test_the_portfolio_by_hand():
+    def raced(base: dict[str, float]) -> dict[str, np.ndarray]:
+        return race.make(race.Race(), {}, base).init(rng_of(0)).values
+
+    values = raced(HYPER)
+    assert set(values) == {"actor_lr", "critic_lr", "n_step", "gamma"}
+    np.testing.assert_array_equal(values["actor_lr"], [1e-3, 3e-4, 1e-4, 1e-3, 1e-3])
+    np.testing.assert_array_equal(values["critic_lr"], [1e-3, 3e-4, 1e-4, 1e-3, 1e-3])
+    np.testing.assert_array_equal(values["n_step"], [1, 1, 1, 3, 1])
+    np.testing.assert_array_equal(values["gamma"], [0.99, 0.99, 0.99, 0.99, 0.98])
+    np.testing.assert_array_equal(raced({"n_step": 1.0, "gamma": 0.98})["n_step"], [1, 3])  # what is there, each once
+
+
+@pytest.mark.parametrize(
+    ("base", "first"),
+    [((1e-3, 1e-4), 1e-3), ((1e-4, 1e-3), 1e-4), ((5e-4, 1e-4), 1e-4), ((5e-4, 5e-4), 1e-2)],
+)
+def test_the_first_agent_has_the_runs_own_choice_if_it_is_one(base, first):
+    """Five agents and three choices: two of the ends, one of the middle; or one end less, for the start."""
+    tune = {"actor_lr+critic_lr": Choice(1e-2, 1e-3, 1e-4), "gamma": Float(low=0.9, high=0.99)}
+    own = HYPER | dict(zip(("actor_lr", "critic_lr"), base, strict=True))
+    values = race.make(race.Race(), tune, own).init(rng_of(0)).values
+    np.testing.assert_array_equal(values["actor_lr"], values["critic_lr"])
+    assert values["actor_lr"][0] == first
+    assert sorted(values["actor_lr"], reverse=True) == [1e-2, 1e-2, 1e-3, 1e-4, 1e-4]
+
+
+def test_as_many_choices_as_agents_leave_the_other_dimensions_what_they_are():
+    tune = {"n_step": Choice(1, 2, 3, 4, 5), "gamma": Float(low=0.9, high=1.0)}
+    values = build("oht", {"population": 5}, tune).init(rng_of(0)).values
+    assert sorted(values["n_step"]) == [1, 2, 3, 4, 5]
+    np.testing.assert_allclose(np.sort(values["gamma"]), [0.91, 0.93, 0.95, 0.97, 0.99])
+
+
+def test_eight_combinations_get_an_agent_each():
+    eight = {"n_step": Choice(1, 2, 3, 4), "gamma": Choice(0.98, 0.99)}
+    values = build("oht", {}, eight).init(rng_of(0)).values
+    np.testing.assert_array_equal(values["n_step"], [1, 1, 2, 2, 3, 3, 4, 4])
+    np.testing.assert_array_equal(values["gamma"], 4 * [0.98, 0.99])
+    assert build("oht", {}, {"n_step": Choice(*range(1, 10))}).population == 5
+    assert build("oht", {}, {"n_step": Choice(1, 2), "gamma": Float(low=0.9, high=0.99)}).population == 5
+
+
+@pytest.mark.parametrize(
+    ("steps", "played", "decides"),
+    [(24, 2, False), (25, 2, True), (25, 1, False), (100, 1, False), (90, 2, True)],
+)
+def test_the_belief_decides_from_a_quarter_of_the_run_and_two_episodes_of_each_on(steps, played, decides):
+    tuner = build("oht", {}, RATES)
+    state = tuner.init(rng_of(0))._replace(played=np.array([9, played, 9, 9, 9]))
+    after, proposal = tuner.ask(rng_of(0), state, Clock(steps, 100, 50))
+    assert after.decides == decides
+    control, equal = build("random", {}, RATES).ask(rng_of(0), state, Clock(steps, 100, 50))
+    assert not control.decides
+    assert (len(set(proposal.ratios)) > 1) == decides
+    assert set(equal.ratios) == {0.4}
+
+
+def test_who_plays_and_who_learns_by_hand():
+    """Agent 3 is better for certain (there is no noise), and as likely to improve as not.
+
+    After a quarter of the run it gives back 1/2 x 3/4 of its share, a fifth of this to each: 0.625 + 0.075 = 0.7. Of
+    the budget of 2 each has 0.05, and 1.75 are shared. One episode in ten is for who has waited longest, agent 1.
+    """
+    tuner = build("oht", {}, RATES)
+    belief = told(5, *((actor, 10.0 * (actor == 3)) for actor in (0, 1, 2, 3, 4, 0, 1, 2, 3, 4)))
+    state = tuner.init(rng_of(0))._replace(belief=belief, played=np.full(5, 2), last=np.array([5, 4, 8, 7, 6]))
+    actors = np.zeros(5)
+    for seed in range(600):
+        after, proposal = tuner.ask(rng_of(seed), state, Clock(25, 100, 10))
+        np.testing.assert_allclose(proposal.ratios, [0.18125, 0.18125, 0.18125, 1.275, 0.18125])
+        actor = int(proposal.actors[0])
+        np.testing.assert_array_equal(after.last, np.where(np.arange(5) == actor, 10, state.last))
+        actors[actor] += 1
+    np.testing.assert_allclose(actors / 600, [0.0675, 0.1675, 0.0675, 0.63, 0.0675], atol=0.06)
+    _, late = tuner.ask(rng_of(0), state, Clock(120, 100, 10))
+    np.testing.assert_allclose(late.ratios, [0.05, 0.05, 0.05, 1.8, 0.05])  # nothing is given back at the end
+    _, row = tuner.tell(rng_of(0), state, late, outcome_of(tuner, [1.0]))
+    assert row["leader"] == 3
+    assert row["champion/critic_lr"] == 1e-3
+    assert (row["agent/3/ratio"], row["agent/3/improving"]) == (pytest.approx(1.8), 0.5)
+    assert row["agent/3/mean"] > 7 > 1 > row["agent/4/mean"]
+    assert row["agent/4/critic_lr"] == 1e-2
+
+
+def test_the_champion_has_the_best_mean_and_not_the_most_episodes():
+    tuner = build("oht", {}, RATES)
+    belief = told(5, (0, 10.0), (1, 14.0), (0, 10.0), (2, 9.0), (3, 9.0), (0, 10.0), (1, 14.0), (4, 9.0), (0, 10.0))
+    assert belief.sums[0] > belief.sums[1]
+    assert tuner.champion(rng_of(0), tuner.init(rng_of(0))._replace(belief=belief)) == 1
+
+
+def test_what_is_told_changes_the_belief_about_who_played():
+    tuner = build("oht", {}, RATES)
+    state, proposal = tuner.ask(rng_of(0), tuner.init(rng_of(0)), Clock(0, 100, 0))
+    for value, counts in ((7.0, [0, 0, 1, 0, 0]), (0.0, [0, 0, 1, 0, 0]), (np.inf, [0] * 5), (np.nan, [0] * 5)):
+        after, _ = tuner.tell(rng_of(0), state, proposal._replace(actors=np.array([2])), outcome_of(tuner, [value]))
+        np.testing.assert_array_equal(after.belief.counts, counts)
+        np.testing.assert_array_equal(after.played, [0, 0, 1, 0, 0])
+
+
+def test_agents_that_have_not_played_have_the_mean_of_the_others():
+    """Agent 0 got 10 and 14, agent 1 got 6: S / W are 12.05 and 6; who has not played is as good as their mean."""
+    belief = told(3, (1, 6.0), (0, 10.0), (0, 14.0))
+    mean, error = race.means(belief)
+    middle = ((0.95 * 10 + 14) / 1.95 + 6) / 2
+    assert mean[2] == pytest.approx(middle)
+    assert mean[1] == pytest.approx((0.95**2 * 6 + 0.5 * middle) / (0.95**2 + 0.5))
+    assert error[2] == pytest.approx(np.sqrt(16 / 2 / 0.5))
+    for numbers in race.means(race.unknown(3)):
+        np.testing.assert_array_equal(numbers, 0.0)
+
+
+def test_noise_is_that_of_successive_returns_of_the_same_agent():
+    """Differences of 3 and, a step later, of -5; older ones count less. Agents that differ are no noise."""
+    belief = told(3, (0, 10.0), (1, 100.0), (0, 13.0), (1, 95.0), (2, -40.0))
+    squares, pairs = 0.95 * (0.95 * 9 + 25), 0.95 * (0.95 + 1)
+    assert belief.squares == pytest.approx(squares)
+    assert belief.pairs == pytest.approx(pairs)
+    assert race.noise(belief) == pytest.approx(np.sqrt(squares / pairs / 2))
+    assert race.noise(told(2, (0, 1.0), (1, 5.0))) == 0.0
+    assert race.noise(told(2, (0, 1.0), (0, 3.0), (1, 0.0))) == pytest.approx(np.sqrt(2))
+
+
+def test_the_belief_about_a_replaced_agent_is_forgotten():
+    belief = told(2, (0, 10.0), (1, 20.0), (0, 13.0), (1, 25.0))
+    after = race.forget(belief, np.array([True, False]))
+    for name in ("sums", "counts", "times", "squared_times", "products"):
+        before, now = getattr(belief, name), getattr(after, name)
+        assert before[0] != 0 or before[1] != 0
+        np.testing.assert_array_equal(now, [0, before[1]])
+    np.testing.assert_array_equal(after.last, [np.nan, 25.0])
+    assert (after.squares, after.pairs) == (belief.squares, belief.pairs)  # how noisy returns are is still known
+
+
+def test_the_shares_by_hand():
+    """Of noisy returns: the share of an agent is its probability, less what it gives back, more of what all gave."""
+    belief = told(3, (0, 4.0), (1, 5.0), (0, 6.0), (1, 5.0), (2, 5.0), (0, 8.0), (1, 5.0))
+    best = race.best_probabilities(rng_of(0), belief)
+    mean, error = race.means(belief)
+    assert error.min() > 0.5
+    draws = mean + error * rng_of(1).standard_normal((100_000, 3))
+    np.testing.assert_allclose(best, np.bincount(draws.argmax(axis=1)) / 100_000, atol=0.05)
+    improving = race.improving(belief)
+    assert improving[0] > 0.9
+    for steps, left in ((0, 1.0), (60, 0.4), (100, 0.0), (150, 0.0)):
+        gives = best * (1 - improving) * left
+        shares = race.wanted(rng_of(0), belief, Clock(steps, 100, 9))
+        np.testing.assert_allclose(shares, best - gives + gives.sum() / 3)
+        assert shares.sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("budget", "most", "ratios"),
+    [
+        (2.0, (9, 9, 9, 9), (1.13, 0.59, 0.23, 0.05)),  # 0.05 each and 0.6, 0.3, 0.1, 0 of 1.8
+        (2.0, (1, 9, 9, 0.01), (1.0, 0.602, 0.234, 0.01)),  # at most as much as an agent may have, floor included
+        (0.1, (9, 9, 9, 9), (0.025, 0.025, 0.025, 0.025)),  # less than the floor: equal shares
+        (0.0, (9, 9, 9, 9), (0, 0, 0, 0)),
+    ],
+)
+def test_gradient_steps_are_divided_by_hand(budget, most, ratios):
+    got = race.divided(budget, np.array([0.6, 0.3, 0.1, 0.0]), np.array(most, float))
+    np.testing.assert_allclose(got, ratios)
+
+
+def test_an_agent_has_at_most_the_budget_and_its_own_replay_ratio():
+    belief = told(3, *((actor, float(actor)) for actor in (0, 1, 2, 0, 1, 2)))
+    for budget, ratio in ((2.0, 1.5), (1.0, 0.9)):
+        tuner = build("oht", {"budget": budget}, {"replay_ratio": Choice(0.2, 1.0, 1.5)})
+        state = tuner.init(rng_of(0))._replace(belief=belief, played=np.full(3, 2))
+        _, proposal = tuner.ask(rng_of(0), state, Clock(100, 100, 6))
+        np.testing.assert_allclose(proposal.ratios, [0.05, 0.05, ratio])
+        np.testing.assert_array_equal(proposal.hyper["replay_ratio"], [0.2, 1.0, 1.5])
+    tuner = build("oht", {"budget": 3.0}, RATES)
+    _, proposal = tuner.ask(rng_of(0), tuner.init(rng_of(0)), Clock(0, 100, 0))
+    np.testing.assert_array_equal(proposal.hyper["replay_ratio"], 3.0)
+
+
 # Arms
 
 
@@ -566,6 +825,46 @@ def test_too_many_arms_and_no_arms():
         build("oht-nstep", {}, MIXED)
 
 
+def test_sixty_four_arms_are_not_too_many():
+    assert build("oht-nstep", {}, {"n_step": Choice(*range(1, 9)), "tau": Choice(*range(1, 9))}).population == 64
+    with pytest.raises(UserError, match="5 x 13 = 65 arms are more than 64"):
+        build("oht-nstep", {}, {"n_step": Choice(*range(1, 6)), "tau": Choice(*range(1, 14))})
+    for tune in ({}, {"critic_lr": LogFloat(1e-3, 0.5)}):
+        with pytest.raises(UserError, match="discrete"):
+            build("oht-nstep", {}, tune)
+
+
+def test_who_plays_alone_learns_as_much_as_is_said():
+    proposal = first_proposal(build("oht-nstep", {"train": "played", "replay_ratio": 0.3}, None))
+    np.testing.assert_allclose(proposal.ratios, 0.3 * np.eye(3)[proposal.actors[0]])
+    np.testing.assert_array_equal(first_proposal(build("oht-nstep", {}, {"n_step": Choice(1)})).ratios, 1.0)
+
+
+def test_every_episode_of_the_window_counts_once():
+    # returns 4, 1, 1 of arms 0, 1, 2 are sqrt(2), -1/sqrt(2), -1/sqrt(2) when standardised; their mean is the step
+    tuner = build("oht-nstep", {"window": 3}, None)
+    state, proposal = tuner.ask(rng_of(0), tuner.init(rng_of(0)), Clock(0, 1, 0))
+    for arm, value in ((0, 4.0), (1, 1.0), (2, 1.0)):
+        played = proposal._replace(actors=np.array([arm]))
+        state, _ = tuner.tell(rng_of(0), state, played, outcome_of(tuner, [value]))
+    gradient = np.array([2, -1, -1]) / np.sqrt(2) / 3
+    np.testing.assert_allclose(state.logits["n_step"].first, 0.1 * gradient, rtol=1e-6)
+
+
+def test_every_step_of_the_logits_is_of_its_own_window():
+    """Arms 0 and 2 play in turn and get 1 and 0: three windows of two are three equal steps of Adam."""
+    tuner = build("oht-nstep", {"window": 2, "beta": 0.02}, None)
+    state, proposal = tuner.ask(rng_of(0), tuner.init(rng_of(0)), Clock(0, 1, 0))
+    seen = []
+    for arm in (0, 2, 0, 2, 2, 0):
+        played = proposal._replace(actors=np.array([arm]))
+        state, row = tuner.tell(rng_of(0), state, played, outcome_of(tuner, [float(arm == 0)]))
+        seen.append(round(row["n_step/logit/1"], 4))
+    assert seen == [0, 0, 0.02, 0.02, 0.04, 0.04]
+    np.testing.assert_allclose(state.logits["n_step"].logits, [0.06, 0, -0.06], rtol=1e-2, atol=1e-12)
+    assert state.logits["n_step"].steps == 3
+
+
 # Sampled: the paper's continuous method
 
 
@@ -579,6 +878,31 @@ def test_the_main_agent_is_the_centre_and_does_not_play():
     np.testing.assert_array_equal(proposal.ratios, [1.0] + 10 * [0.1])
     assert len(set(proposal.starts.tolist())) == 1  # compared from the same state
     assert tuner.champion(rng_of(0), tuner.init(rng_of(0))) == 0
+
+
+def test_members_learn_as_much_as_is_said():
+    settings = {"population": 4, "replay_ratio": 2.0, "member_ratio": 0.3}
+    np.testing.assert_allclose(first_proposal(build("oht-lr", settings, None)).ratios, [2.0, 0.3, 0.3, 0.3, 0.3])
+
+
+def test_the_likeliest_value_by_hand():
+    choice, state = Choice(4, 5, 6), categorical(3).init()
+    for logits, usual, value in (
+        ((0, 0, 0), 5, 5),  # among equals the usual one ...
+        ((0, 0, 0), 9, 4),  # ... or the first
+        ((1, 0, 1), 5, 4),
+        ((1, 0, 1), 6, 6),
+        ((-3, -1, -2), 4, 5),
+    ):
+        assert likeliest(choice, state._replace(logits=np.array(logits, float)), usual) == value
+
+
+def test_the_centre_of_tied_choices_is_each_ones_own_while_all_are_equal():
+    tune = {"actor_lr+critic_lr": Choice(1e-4, 1e-3)}
+    tuner = sampled.make(sampled.Sampled(population=4), tune, {**HYPER, "actor_lr": 1e-4})
+    proposal = first_proposal(tuner)
+    assert (proposal.hyper["actor_lr"][0], proposal.hyper["critic_lr"][0]) == (1e-4, 1e-3)
+    np.testing.assert_array_equal(proposal.hyper["actor_lr"][1:], proposal.hyper["critic_lr"][1:])
 
 
 @pytest.mark.parametrize(("members", "sources"), [("persist", [0, 1, 2, 3, 4]), ("fork", [0, 0, 0, 0, 0])])
@@ -682,6 +1006,70 @@ def test_cem_needs_elites():
         build("oht-lr", {"search": "cem", "population": 2}, None)
 
 
+@pytest.mark.parametrize("population", [3, 4])
+def test_two_elites_are_enough(population):
+    assert build("oht-lr", {"population": population}, None).population == population + 1  # half of 3 is rounded to 2
+
+
+def test_choices_need_no_elites():
+    assert build("oht-lr", {"population": 1}, {"n_step": Choice(1, 2)}).population == 2
+    assert build("oht-lr", {"population": 2, "search": "es"}, None).population == 3
+
+
+# Methods of agents that learn something else
+
+
+def test_cem_rl_by_hand():
+    tuner = build("cem-rl", {"population": 4, "gradient": 4, "replay_ratio": 0.5}, {})
+    assert tuner.population == 5
+    state, proposal = tuner.ask(rng_of(0), tuner.init(rng_of(0)), Clock(0, 1, 3))
+    np.testing.assert_array_equal(proposal.ratios, [0, 0.5, 0.5, 0.5, 0.5])
+    np.testing.assert_array_equal(proposal.starts, [13, 14, 15, 16])  # in generation 3, after 1 .. 12
+    outcome = Outcome(np.array([1.0, 2.0, 3.0, 4.0]), np.zeros(5, bool), {"sigma": np.array([0.1, 0.2, 0.3, 0.4, 0.5])})
+    _, row = tuner.tell(rng_of(0), state, proposal, outcome)
+    damp = 0.95 * 1e-3 + 0.05 * 1e-5
+    samples = {f"sample/{i}/{name}": i + 1.0 for i in range(4) for name in ("agent", "return")}
+    assert row == pytest.approx({"weights/sigma": 0.1, "weights/damp": damp, **samples})
+    assert tuner.champion(rng_of(0), state) == 0
+    with pytest.raises(UserError, match="gradient is 5, but there are only 4"):
+        build("cem-rl", {"population": 4, "gradient": 5}, {})
+    with pytest.raises(UserError, match="so n_step cannot be tuned"):
+        build("cem-rl", {}, {"n_step": Choice(1, 2)})
+
+
+def test_learning_rates_that_the_agent_learned_are_told():
+    tuner = build("meta-gradient", {"replay_ratio": 0.5}, None)
+    state, proposal = tuner.ask(rng_of(0), tuner.init(rng_of(0)), Clock(0, 1, 0))
+    assert proposal.ratios == 0.5
+    assert proposal.hyper["actor_lr"] == 1e-3
+    learned = {"actor_lr": np.array([1e-4]), "critic_lr": np.array([1e-2])}
+    _, row = tuner.tell(rng_of(0), state, proposal, Outcome(np.array([7.0]), np.zeros(1, bool), learned))
+    assert row == pytest.approx(
+        {
+            "actor_lr/mu": -4.0,
+            "actor_lr/sigma": 0.0,
+            "critic_lr/mu": -2.0,
+            "critic_lr/sigma": 0.0,
+            "champion/actor_lr": 1e-4,
+            "champion/critic_lr": 1e-2,
+            "sample/0/agent": 0.0,
+            "sample/0/actor_lr": 1e-4,
+            "sample/0/critic_lr": 1e-2,
+            "sample/0/return": 7.0,
+        }
+    )
+
+
+def test_columns_without_their_numbers_are_refused():
+    proposal = first_proposal(build("oht-lr", {"population": 4}, None))
+    with pytest.raises(ValueError, match="shorter"):
+        columns.samples(proposal, (), Outcome(np.zeros(3), np.zeros(5, bool)))
+    with pytest.raises(ValueError, match="shorter"):
+        columns.gaussian(("gamma", "tau"), Gaussian(np.zeros(1), np.zeros(1)))
+    with pytest.raises(ValueError, match="shorter"):
+        columns.logits("n_step", Choice(1, 2, 3), categorical(2).init())
+
+
 # Schedule
 
 
@@ -709,6 +1097,15 @@ def test_a_schedule_is_replayed_step_by_step(source):
     assert row["sample/0/return"] == 4.0
 
 
+def test_a_schedule_of_one_row_and_values_of_zero(tmp_path):
+    path = tmp_path / "own.csv"
+    path.write_text("env_steps,champion/gamma\n10,0\n")
+    tuner = build("schedule", {"source": str(path)}, None)
+    for env_steps in (0, 9, 10, 500):
+        _, proposal = tuner.ask(rng_of(0), tuner.init(rng_of(0)), Clock(env_steps, 300, 0))
+        assert proposal.hyper["gamma"] == 0
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -719,6 +1116,7 @@ def test_a_schedule_is_replayed_step_by_step(source):
         "env_steps,champion/n_step\n10,two\n",
         "env_steps,champion/n_step\n10\n",
         "env_steps,champion/n_step\n10,nan\n",
+        "env_steps,champion/n_step\n10,1\n20,inf\n",
         "env_steps,champion/n_step\n20,1\n10,1\n",
         "env_steps,champion/epsilon\n10,0.1\n",
     ],

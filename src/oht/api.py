@@ -204,7 +204,7 @@ def train(
     are objects with methods such as `on_evaluation` (see `oht.Callback`), which can also stop the run.
     On Ctrl-C the run is saved and KeyboardInterrupt is raised; `resume` continues it.
     """
-    compilation.use_cache()
+    compilation.set_up()
     env = task if callable(task) else None
     own_algo = algo if callable(algo) else None
     own_method = method if isinstance(method, Method) else None
@@ -237,7 +237,7 @@ def resume(
     With `env_errors` it goes on with another patience than it had: a run that an env stopped can be continued so.
     An env, algorithm, method or callback that was given as a Python object must be given again.
     """
-    compilation.use_cache()
+    compilation.set_up()
     path = Path(path)
     changes = {name: value for name, value in (("steps", steps), ("env_errors", env_errors)) if value is not None}
     resolved = _config_of(path, algo, method, changes)
@@ -267,7 +267,7 @@ def load(
     With `best` every agent is the one with the best evaluation, else they are those of the last checkpoint.
     An env, algorithm or method that was given as a Python object must be given again.
     """
-    compilation.use_cache()
+    compilation.set_up()
     path = Path(path)
     resolved = _config_of(path, algo, method)
     _check_env(path, resolved, env)

@@ -57,9 +57,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # as in `oht tasks | head`: nobody reads on
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:
+        if error.filename is None:  # not about a path that was given
+            raise
+        return _refuse(f"{shortened(str(error.filename))} cannot be used: {error.strerror}.")
     except KeyboardInterrupt:
         print("oht: stopped.", file=sys.stderr)
         return 130
+
+
+def shortened(name: str) -> str:
+    """A path as it is shown in a sentence."""
+    return name if len(name) <= 100 else f"{name[:100]}..."
 
 
 def _refuse(sentence: str) -> int:

@@ -1,4 +1,4 @@
-"""A cache of compiled programs on disk: the second start of a run does not compile again."""
+"""How compiled programs are kept and called."""
 
 import hashlib
 import os
@@ -14,10 +14,18 @@ from oht.machine import cores
 LARGEST = 2 * 10**9  # bytes; beyond that the programs that were written first are removed
 
 
+def set_up() -> None:
+    """Settings of JAX that make runs start and act quickly; for a CPU before anything is computed on it."""
+    # a call of a policy is over sooner than another thread could have begun it, and learning has threads of its own
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
+    use_cache()
+
+
 def use_cache() -> None:
     """Keep compiled programs in the user's cache folder, unless JAX has been given another one.
 
-    `OHT_CACHE` names another folder; where it is empty, nothing is kept.
+    So the second start of a run does not compile again. `OHT_CACHE` names another folder; where it is empty, nothing is
+    kept.
     """
     root = os.environ.get("OHT_CACHE", str(Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "oht")))
     if not root or jax.config.jax_compilation_cache_dir:  # pyright: ignore[reportAttributeAccessIssue]
