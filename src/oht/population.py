@@ -1,4 +1,4 @@
-"""Many agents as one: the only module that knows the population axis and devices."""
+"""Many agents as one: the population axis, how agents learn and how they act."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
