@@ -18,7 +18,13 @@ from oht.config import Config
 from oht.population import Learner
 from oht.types import Algorithm, Spec
 
-MOST_MEMORY = 1_200_000_000  # bytes of a process between two modules of tests
+MOST_MEMORY = 900_000_000  # bytes of a process between two modules of tests
+LONGEST = ("test_training", "test_runs", "test_learning", "test_faults", "test_sweep", "test_browser", "test_cli")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files that take longest come first, so that all workers finish at about the same time."""
+    items.sort(key=lambda item: item.path.stem not in LONGEST)
 
 
 @pytest.fixture(scope="session", autouse=True)
