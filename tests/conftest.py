@@ -4,6 +4,8 @@ Most of their time goes into tracing and compiling. So that is done with few opt
 it starts, and runs with the same algorithm share its programs.
 """
 
+import contextlib
+import ctypes
 import os
 from pathlib import Path
 
@@ -67,6 +69,8 @@ def no_old_programs():
     if memory() > MOST_MEMORY:
         population._program.cache_clear()
         jax.clear_caches()
+        with contextlib.suppress(AttributeError, OSError):  # what is freed stays with the process unless it is asked
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 def memory() -> int:
