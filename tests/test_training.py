@@ -117,6 +117,29 @@ def test_a_resumed_run_equals_one_that_never_stopped(method, whole, tmp_path):
     same(whole(method), oht.resume(stopped.path, env=FollowObservation))
 
 
+@pytest.mark.parametrize("method", ["static", "oht"])
+def test_a_run_that_plays_while_it_learns_is_reproducible_and_can_be_resumed(method, tmp_path):
+    one = tiny(tmp_path / "one", method, overlap=True)
+    stopped = tiny(tmp_path / "stopped", method, overlap=True, callbacks=[StopsAfter(2)])
+    assert stopped.progress.env_steps < one.progress.env_steps
+    same(one, oht.resume(stopped.path, env=FollowObservation))
+
+
+def test_who_plays_while_learning_goes_on_has_not_learned_from_it_yet(tmp_path):
+    def actions(name: str, **settings) -> np.ndarray:
+        run = tiny(tmp_path / name, steps=TINY["start_steps"] + EPISODE, replay_size=1000, **settings)
+        return np.asarray(run.progress.replay.action[: int(run.progress.replay.written)])
+
+    untrained = actions("untrained", replay_ratio=0)
+    np.testing.assert_array_equal(actions("overlap", overlap=True), untrained)
+    assert (actions("in turn") != untrained).any()
+
+
+def test_a_method_that_draws_new_agents_when_it_learns_cannot_play_meanwhile(tmp_path):
+    with pytest.raises(UserError, match="overlap must be false"):
+        tiny(tmp_path / "run", "cem-rl", overlap=True)
+
+
 def test_a_run_can_go_on_to_more_steps(whole, tmp_path):
     short = tiny(tmp_path / "short", steps=70)
     assert len(short.evals) == 2  # at 40 and at its end

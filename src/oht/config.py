@@ -46,6 +46,7 @@ class RunSettings:
     unstick: bool | None = setting(
         None, "replace agents whose actions are all at their bounds: they cannot learn (default: in populations)"
     )
+    overlap: bool = setting(False, "play the episodes of an iteration while agents learn, by the policies from before")
     workers: int | None = setting(
         None, "processes that step the envs; 0: none (default: depends on the task)", low=0, high=1000
     )

@@ -75,6 +75,7 @@ class Learner:
     """
 
     replay_axis: int | None = None  # 0: the replay has the population axis, too
+    draws: bool = False  # whether `learn` makes new agents, so that nobody can play before it is over
 
     def __init__(self, algorithm: Algorithm, batch_size: int):
         self.algorithm, self.batch_size = algorithm, batch_size

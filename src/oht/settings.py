@@ -114,6 +114,3 @@ def _bool(name: str, value: Any) -> bool:
     if isinstance(value, str) and value.lower() in words:
         return words[value.lower()]
     raise UserError(f"{name} is {value!r}, but must be true or false.")
-
-
-# Only experiments/suites.py still uses these; config.py writes TOML with tomli_w.

@@ -5,6 +5,7 @@ run needs to continue exactly as if it had never stopped.
 """
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from oht.config import Config
 from oht.envs.gym import maker
 from oht.envs.pool import Dropped, Pool, open_pool
 from oht.envs.tasks import find
+from oht.errors import UserError
 from oht.health import Health
 from oht.population import Actors, Learner, Report
 from oht.types import Algorithm, Clock, Episode, Outcome, Proposal, Row, Spec, Tuner
@@ -73,11 +75,14 @@ def build(config: Config, env: Callable | None = None) -> Setup:
     config = config.with_hyper(algorithm.hyper)
     tuner = method.make(config.tuner, config.tune, config.hyper)
     learner = method.learner(config.tuner, algorithm, run.batch_size) if method.learner else None
+    learner = learner or Learner(algorithm, run.batch_size)
+    if run.overlap and learner.draws:
+        raise UserError(f"{run.method} plays what it has just drawn, so overlap must be false.")
     return Setup(
         config=config,
         algorithm=algorithm,
         tuner=tuner,
-        learner=learner or Learner(algorithm, run.batch_size),
+        learner=learner,
         actors=Actors(algorithm),
         eval_pool=eval_pool,
         env=env,
@@ -120,19 +125,32 @@ def iterate(setup: Setup, t: Progress, report: Report) -> tuple[Progress, Result
     clock = Clock(t.env_steps, run.steps, t.iteration)
     tuner_state, p = setup.tuner.ask(rng("ask"), t.tuner, clock)  # line 3
     agents = population.gather(key("new weights"), setup.algorithm, t.agents, p.sources)
-    agents, owed, updates, metrics = learn(setup, key("learn"), t, agents, p, report)  # line 4
     donor = setup.tuner.champion(rng("donor"), tuner_state)
-    obs = setup.learner.observations(key("health"), t.replay, health.LOOKS)
-    agents, states = health.check(
-        key("healthy weights"), setup.algorithm, agents, p.hyper, obs, donor, setup.unstick, t.iteration > 0
-    )
-    episodes = play(setup, key("noise"), agents, p)  # line 5
+    if run.overlap:  # the policies from before this learning play, while it goes on
+        setup.pool()
+        with ThreadPoolExecutor(1) as thread:
+            playing = thread.submit(play, setup, key("noise"), agents, p)
+            agents, owed, updates, metrics, states = train(setup, key, t, agents, p, donor, report)
+        episodes = playing.result()
+    else:
+        agents, owed, updates, metrics, states = train(setup, key, t, agents, p, donor, report)  # line 4
+        episodes = play(setup, key("noise"), agents, p)  # line 5
     outcome = summarise(setup, agents, p, episodes, states.replaced)
     agents = setup.learner.evolve(agents, p, outcome)
     tuner_state, row = setup.tuner.tell(rng("tell"), tuner_state, p, outcome)  # line 6
     t = t._replace(agents=agents, tuner=tuner_state, owed=owed, iteration=t.iteration + 1, updates=t.updates + updates)
     t = _stored(setup, t._replace(fresh=0), episodes, p.actors)
     return t, Results(outcome.returns, metrics, row, states, p.sources)
+
+
+def train(setup: Setup, key: Callable, t: Progress, agents, p: Proposal, donor: int, report: Report):
+    """The agents after learning, with healthy weights in place of those that cannot learn any more."""
+    agents, owed, updates, metrics = learn(setup, key("learn"), t, agents, p, report)
+    obs = setup.learner.observations(key("health"), t.replay, health.LOOKS)
+    agents, states = health.check(
+        key("healthy weights"), setup.algorithm, agents, p.hyper, obs, donor, setup.unstick, t.iteration > 0
+    )
+    return agents, owed, updates, metrics, states
 
 
 def learn(setup: Setup, key, t: Progress, agents, p: Proposal, report: Report):

@@ -55,6 +55,8 @@ def evolving(algorithm: Algorithm, variance: float) -> Algorithm:
 class SharedCritic(Learner):
     """The agents take turns with one critic, which goes from each to the next."""
 
+    draws = True
+
     def __init__(self, algorithm: Algorithm, batch_size: int):
         super().__init__(algorithm, batch_size)
         if algorithm.steps is None:
