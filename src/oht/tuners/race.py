@@ -234,9 +234,13 @@ def improving(belief: Belief) -> np.ndarray:
 
 
 def best_probabilities(rng: np.random.Generator, belief: Belief) -> np.ndarray:
-    """(P,) how probable it is that each agent is the best: what Thompson sampling plays."""
+    """(P,) how probable it is that each agent is the best: what Thompson sampling plays.
+
+    An agent that has not played since its weights were replaced has no claim: a value may saturate again and again.
+    """
     mean, error = means(belief)
-    draws = mean + error * rng.standard_normal((DRAWS, len(mean)))
+    seen = belief.counts > 0
+    draws = np.where(seen | ~seen.any(), mean, -np.inf) + error * rng.standard_normal((DRAWS, len(mean)))
     return np.bincount(draws.argmax(axis=1), minlength=len(mean)) / DRAWS
 
 
