@@ -46,7 +46,7 @@ def _shared_programs():
     build, known = Config.algorithm, {}
 
     def algorithm(self: Config, spec: Spec) -> Algorithm:
-        made_by = (self.factory, self.method.adapt, spec)
+        made_by = (self.factory, self.method.adapt, tuple(self.method.hyper.items()), spec)
         key = (*made_by, repr((self.options, self.tuner, self.tune, self.run.normalise)))
         if key not in known:
             known[key] = build(self, spec)

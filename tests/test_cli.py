@@ -300,6 +300,8 @@ def test_help_of_a_method_shows_its_settings_with_its_own_defaults(method, form,
     for name in others - set(names(RunSettings)):
         assert f"--{name.replace('_', '-')} V" not in text
     assert "--gamma V" in text
+    recency = methods.METHODS[method].hyper.get("recency", 1.0)
+    assert re.search(rf"--recency V [^\[\]]*\[{recency}\]", text)
 
 
 def test_help_of_the_program_loads_no_numerics():

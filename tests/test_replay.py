@@ -97,6 +97,36 @@ def test_draws_are_uniform_over_what_is_stored():
     assert chi_square < len(counts) + 5 * np.sqrt(2 * len(counts))
 
 
+def test_with_recency_each_draw_is_as_new_as_the_newest_of_several():
+    replay = ring.empty(200, 1, 1)
+    for episode in history([(50, True)] * 5):  # the first is overwritten
+        replay = ring.extend(replay, *episode.arrays())
+    number, rows = int(ring.size(replay)), 60_000
+    assert number < 200
+
+    def ages(recency: float) -> np.ndarray:
+        settings = {"rows": rows, "n_step": 1.0, "gamma": 1.0, "max_n": 1}
+        obs = np.asarray(sample(jax.random.key(1), replay, recency=recency, **settings).obs)[:, 0]
+        stored = np.sort(np.unique(np.asarray(sample(jax.random.key(2), replay, recency=1.0, **settings).obs)))
+        assert len(stored) == number
+        return np.searchsorted(stored, obs)
+
+    below = np.arange(1, number + 1) / number
+    for recency in (1.0, 2.0, 3.0, 5.5):
+        share = np.cumsum(np.bincount(ages(recency), minlength=number)) / rows
+        np.testing.assert_allclose(share, below**recency, atol=0.02)
+    assert ages(1000.0).min() > number - 10  # nearly always the newest, and never beyond it
+
+
+def test_without_recency_the_draws_are_those_of_a_uniform_replay():
+    replay = ring.extend(ring.empty(100, 1, 1), *Plain(0, 90, True).arrays())
+    settings = {"rows": 64, "n_step": 1.0, "gamma": 1.0, "max_n": 1}
+    np.testing.assert_array_equal(
+        sample(jax.random.key(0), replay, recency=jnp.float32(1), **settings).obs,
+        sample(jax.random.key(0), replay, **settings).obs,
+    )
+
+
 def test_the_ring_holds_a_million_steps_of_walker_run_in_150_megabytes():
     shapes = jax.eval_shape(lambda: ring.empty(1_000_000, 24, 6))
     assert sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes)) < 150e6

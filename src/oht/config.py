@@ -78,6 +78,8 @@ class Config:
         from oht.agents.normalise import normalised
 
         algorithm = self.factory(spec, **self.options)
+        own = {name: value for name, value in self.method.hyper.items() if name in algorithm.hyper}
+        algorithm = algorithm._replace(hyper={**algorithm.hyper, **own})
         if self.method.adapt:
             algorithm = self.method.adapt(self.tuner, self.tune, algorithm)
         return normalised(algorithm, spec) if self.run.normalise else algorithm

@@ -43,6 +43,14 @@ HYPER_PARAMETERS: dict[str, HyperParameter] = {
     "n_step": HyperParameter("rewards summed before the target bootstraps", 1, 1, 1000, usual=(1, 10), whole=True),
     # 1 would bootstrap for ever in tasks that never terminate
     "gamma": HyperParameter("discount of future rewards", 0.99, 0.0, 1.0, usual=(0.9, 0.9999)),
+    "recency": HyperParameter(
+        "how much minibatches favour new transitions; 1: all alike, r: each is the newest of r",
+        default=1.0,
+        low=1.0,
+        high=1000.0,
+        usual=(1.0, 10.0),
+        algorithms=NETWORKS,
+    ),
     "tau": HyperParameter(
         "share of the online weights that enters the target networks at each step (1 - polyak)",
         default=0.005,

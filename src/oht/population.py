@@ -14,7 +14,7 @@ from jax.core import Tracer
 from oht import devices
 from oht import replay as ring
 from oht.machine import cores
-from oht.types import NEW, Act, Agents, Algorithm, Array, Episode, Hyper, Key, Metrics, Outcome, Proposal
+from oht.types import NEW, Act, Agents, Algorithm, Array, Batch, Episode, Hyper, Key, Metrics, Outcome, Proposal
 
 KEYS = 128  # time steps whose keys are made at once
 CHUNK = 2000  # gradient steps of all agents between two reports of progress
@@ -189,7 +189,7 @@ class Learner:
         def one(key: Key, agent, replay: ring.Replay, hyper: Hyper):
             sample_key, update_key = jax.random.split(key)
             rows = (self.algorithm.batches + self.algorithm.spare) * self.batch_size
-            batch = ring.sample(sample_key, replay, rows, hyper["n_step"], hyper["gamma"], max_n)
+            batch = sampled(sample_key, replay, rows, hyper, max_n)
             return self.algorithm.update(update_key, agent, batch, hyper)
 
         everyone = jax.vmap(one, in_axes=(0, 0, self.replay_axis, 0))
@@ -202,6 +202,11 @@ class Learner:
         metrics = jax.eval_shape(everyone, keys, agents, replay, hyper)[1]
         agents, total = jax.lax.fori_loop(first, last, step, (agents, zeros(metrics)))
         return agents, jax.tree.map(lambda t: t / (last - first), total)
+
+
+def sampled(key: Key, replay: ring.Replay, rows: int, hyper: Hyper, max_n: int) -> Batch:
+    """A minibatch for an agent with these hyper-parameters."""
+    return ring.sample(key, replay, rows, hyper["n_step"], hyper["gamma"], max_n, hyper.get("recency", 1.0))
 
 
 def _max_n(hyper: Mapping[str, np.ndarray]) -> int:

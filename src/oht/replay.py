@@ -76,14 +76,24 @@ def _extend(replay: Replay, obs: Array, action: Array, reward: Array, steps: Arr
     )
 
 
-def sample(key: Array, replay: Replay, rows: int, n_step: Array | int, gamma: Array | float, max_n: int) -> Batch:
-    """`rows` transitions, uniformly from all that are stored, with targets over n_step <= max_n steps.
+def sample(
+    key: Array,
+    replay: Replay,
+    rows: int,
+    n_step: Array | int,
+    gamma: Array | float,
+    max_n: int,
+    recency: Array | float = 1.0,
+) -> Batch:
+    """`rows` transitions, with targets over n_step <= max_n steps.
+
+    With recency 1 they are drawn uniformly from all that are stored; with r each is as new as the newest of r that are.
 
     reward = sum_{i<m} gamma^i r_i and discount = gamma^m, where m = n_step, or less where the episode ends before;
     after a terminal discount = 0, at a truncation the bootstrap stays.
     """
     slots = replay.end.shape[0]
-    order = replay.dropped + jax.random.randint(key, (rows,), 0, size(replay))
+    order = replay.dropped + _newer(jax.random.randint(key, (rows,), 0, size(replay)), size(replay), recency)
     start = replay.starts[order % slots]
     ahead = jnp.arange(max_n, dtype=jnp.int32)
     path = (start[:, None] + ahead) % slots
@@ -99,3 +109,9 @@ def sample(key: Array, replay: Replay, rows: int, n_step: Array | int, gamma: Ar
         discount=jnp.where(replay.end[last] == TERMINAL, 0.0, gamma**steps),
         next_obs=replay.obs[(start + steps) % slots],
     )
+
+
+def _newer(age: Array, number: Array, recency: Array | float) -> Array:
+    """Uniform numbers below `number`, the oldest 0, moved towards the newest: P(X < x) = (x / number)^recency."""
+    moved = number * ((age + 0.5) / number) ** (1 / recency)
+    return jnp.where(recency == 1, age, jnp.minimum(moved.astype(jnp.int32), number - 1))

@@ -73,7 +73,7 @@ class Algorithm(NamedTuple):
     `update` gets `batches` minibatches in one Batch, rows of the first before rows of the second, for as many gradient
     steps, and after them `spare` more, which it may use for something else.
     `hyper` holds the default of every number that `update`, `act` or the replay reads, so all can be tuned;
-    it must have `n_step` and `gamma`, which the replay uses to make the targets.
+    it must have `n_step` and `gamma`, which the replay uses to make the targets, and may have `recency`.
     """
 
     init: Callable[[Key], State]
@@ -151,6 +151,7 @@ class Method(NamedTuple):
     tune: Tune = MappingProxyType({})  # what is tuned where the user does not say
     learner: Callable[[Any, Algorithm, int], Any] | None = None  # (settings, algorithm, batch size) -> a Learner
     adapt: Callable[[Any, Tune, Algorithm], Algorithm] | None = None  # the algorithm as the method needs it
+    hyper: Mapping[str, float] = MappingProxyType({})  # defaults that are not those of the algorithm
 
 
 # What a run tells its callbacks

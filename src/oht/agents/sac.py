@@ -48,7 +48,7 @@ def sac(
     learned = alpha is None
     body = (hidden, activation, layer_norm)
     actor, critic = network(GaussianActor(spec.action, *body)), critics(2, *body)
-    hyper = defaults("actor_lr", "critic_lr", "gamma", "n_step", "tau")
+    hyper = defaults("actor_lr", "critic_lr", "gamma", "n_step", "recency", "tau")
     hyper |= {"alpha": alpha} if alpha is not None else defaults("alpha_lr") | {"target_entropy": -float(spec.action)}
 
     def init(key: Key) -> SoftActorCritic:

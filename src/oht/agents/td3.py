@@ -33,7 +33,7 @@ def td3(
     """`policy_delay` critic steps, each on its own minibatch, then one step of the actor and of all targets."""
     body = (hidden, activation, layer_norm)
     actor, critic, first_critic = network(Actor(spec.action, *body)), critics(twins, *body), critics(1, *body)
-    hyper = defaults("actor_lr", "critic_lr", "gamma", "n_step", "tau", "exploration_noise")
+    hyper = defaults("actor_lr", "critic_lr", "gamma", "n_step", "recency", "tau", "exploration_noise")
     if smooth:
         hyper |= defaults("target_noise", "noise_clip")
 

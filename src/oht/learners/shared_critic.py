@@ -16,7 +16,7 @@ from oht import devices
 from oht import replay as ring
 from oht.agents.networks import adam, polyak
 from oht.errors import UserError
-from oht.population import Learner, Report, put, take, values_of, zeros
+from oht.population import Learner, Report, put, sampled, take, values_of, zeros
 from oht.tuners.search import elite_weights
 from oht.types import Agents, Algorithm, Array, Batch, Hyper, Key, Metrics, Outcome, Proposal
 
@@ -120,7 +120,7 @@ class SharedCritic(Learner):
         max_n: int,
     ):
         def batch(key: Key) -> Batch:
-            return ring.sample(key, replay, self.batch_size, hyper["n_step"], hyper["gamma"], max_n)
+            return sampled(key, replay, self.batch_size, hyper, max_n)
 
         def critic_step(i: Array, agent):
             sample_key, step_key = jax.random.split(jax.random.fold_in(key, i))
