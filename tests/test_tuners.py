@@ -660,6 +660,19 @@ def test_the_belief_about_a_replaced_agent_is_forgotten():
     assert (after.squares, after.pairs) == (belief.squares, belief.pairs)  # how noisy returns are is still known
 
 
+def test_a_replaced_agent_has_no_claim_until_it_has_played_again():
+    """A value that saturates after every replacement would otherwise be as promising as one that nobody knows."""
+    belief = told(3, (0, 4.0), (1, 5.0), (2, 9.0), (0, 6.0), (1, 9.0), (2, 5.0))
+    assert (race.best_probabilities(rng_of(0), belief) > 0.05).all()
+    after = race.forget(belief, np.array([False, False, True]))
+    best = race.best_probabilities(rng_of(0), after)
+    assert best[2] == 0
+    assert best.sum() == pytest.approx(1.0)
+    assert race.best_probabilities(rng_of(0), race.learn(after, 2, 7.0))[2] > 0.05
+    nobody = race.forget(belief, np.full(3, True))
+    np.testing.assert_allclose(race.best_probabilities(rng_of(0), nobody), 1 / 3, atol=0.06)
+
+
 def test_the_shares_by_hand():
     """Of noisy returns: the share of an agent is its probability, less what it gives back, more of what all gave."""
     belief = told(3, (0, 4.0), (1, 5.0), (0, 6.0), (1, 5.0), (2, 5.0), (0, 8.0), (1, 5.0))
