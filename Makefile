@@ -73,6 +73,7 @@ peers-test: $(PEERS)/.ready  ## the examples with Stable-Baselines3, which is in
 
 bench: $(READY) $(PEERS)/.ready  ## speed, beside the peers; about ten minutes
 	$(BIN)/python benchmarks/throughput.py
+	$(BIN)/python benchmarks/costs.py
 	$(BIN)/python benchmarks/baselines.py
 	$(BIN)/python benchmarks/outside_learning.py
 	$(BIN)/python benchmarks/end_to_end.py --peers $(PEERS)/bin/python

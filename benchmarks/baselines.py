@@ -50,8 +50,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=8)
     repeats = parser.parse_args().repeats
     replay = filled_replay(episodes=20)
+    td3, updates = learning(1, BATCH, replay)
     calls = {
-        "td3, P = 1": learning(1, BATCH, replay),
+        "td3, P = 1": (td3, update_operations(BATCH) * updates),
         "pbt, P = 10": pbt(10, 20, replay),
         "cem-rl, 5 actors": cem_rl(5, 50, replay),
     }

@@ -53,15 +53,15 @@ def filled_replay(episodes: int = 200, length: int = 1000) -> ring.Replay:
     return replay
 
 
-def learning(number: int, batch: int, replay: ring.Replay) -> tuple[Callable[[], object], float]:
-    """A call that learns, and its operations."""
-    algorithm = make("td3", SPEC)
+def learning(number: int, batch: int, replay: ring.Replay, units: int = UNITS) -> tuple[Callable[[], object], int]:
+    """A call that learns, and its gradient steps of all agents."""
+    algorithm = make("td3", SPEC, hidden=(units, units))
     agents = population.create(jax.random.key(0), algorithm, number)
     hyper = {name: np.full(number, value, np.float32) for name, value in algorithm.hyper.items()}
     updates = max(WORK // number // 2, 2) * 2
     learn = Learner(algorithm, batch).learn
     call = partial(learn, jax.random.key(1), agents, replay, hyper, np.full(number, updates), lambda done, of: None)
-    return call, update_operations(batch) * number * updates
+    return call, number * updates
 
 
 def product(number: int, batch: int) -> tuple[Callable[[], object], float]:
@@ -102,7 +102,8 @@ def main() -> None:
     for batch in (100, 256):
         alone = None
         for number in (1, 5, 10, 32):
-            calls = {"learn": learning(number, batch, replay), "product": product(number, batch)}
+            learn, updates = learning(number, batch, replay)
+            calls = {"learn": (learn, update_operations(batch) * updates), "product": product(number, batch)}
             rate = rates(calls, repeats)
             each = update_operations(batch) / rate["learn"] / 1e6
             alone = alone or each
