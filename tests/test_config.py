@@ -96,7 +96,9 @@ def test_a_method_with_a_range_starts_at_the_value_of_the_run():
     assert 10 ** space.mu[0] == pytest.approx(3e-5)
 
 
-@pytest.mark.parametrize(("given", "recency"), [({}, 1.0), ({"method": "oht"}, 3.0), ({"tune": {"n_step": [1, 2]}}, 3.0)])
+@pytest.mark.parametrize(
+    ("given", "recency"), [({}, 1.0), ({"method": "oht"}, 3.0), ({"tune": {"n_step": [1, 2]}}, 3.0)]
+)
 def test_a_method_may_have_defaults_of_its_own(given, recency):
     spec = Spec(obs=3, action=1)
     resolved = config.resolve({**TASK, **given})
