@@ -24,13 +24,13 @@ from oht.types import Clock, Outcome, Proposal, Row, Tune, Tuner
 MOST_COMBINATIONS = 8  # of discrete values that each get an agent
 DISCOUNT = 0.95  # of what is known, for every episode of anyone
 PRIOR = 0.5  # episodes that the mean of all agents counts for
-EPSILON = 0.1  # of the episodes, played by whoever has waited longest: a loser may have caught up meanwhile
+EPSILON = 0.2  # of the episodes, played by whoever has waited longest: a loser may have caught up meanwhile
 WARM_UP = 0.25  # of the run, with equal shares: before anyone has learned, returns are luck, and TD3 first gets worse
 GIVEN_BACK = 0.5  # of its share, at most, by a leader that has nothing more to gain
 LEAST = 2  # episodes of each agent before the belief decides, also in a short run
 DRAWS = 1000  # of the belief, from which the shares are estimated
 TINY = 1e-9  # a spread of times that is only rounding, beside their squares
-FLOOR = 0.05  # gradient steps for each env step that every agent has at least, so that none goes stale
+FLOOR = 0.25  # of an equal share of the gradient steps, which every agent has at least, so that none goes stale
 
 PORTFOLIO: tuple[dict[str, float], ...] = (  # raced where nothing is said to be tuned, besides the run's own values
     {"actor_lr": 3e-4, "critic_lr": 3e-4},
@@ -269,5 +269,5 @@ def wanted(rng: np.random.Generator, belief: Belief, clock: Clock) -> np.ndarray
 
 def divided(budget: float, shares: np.ndarray, most: np.ndarray) -> np.ndarray:
     """Gradient steps of each agent: a floor for everyone, the rest in these proportions, at most `most` each."""
-    floor = np.minimum(min(FLOOR, budget / len(shares)), most)
+    floor = np.minimum(FLOOR * budget / len(shares), most)
     return np.minimum(floor + shares * (budget - floor.sum()), most)
