@@ -40,12 +40,14 @@ format: $(READY)  ## mend the style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# with loadfile a program that the tests of a file share is compiled in one worker only
+# with loadfile a program that the tests of a file share is compiled in one worker only; by default pytest-xdist would
+# begin with the files of most tests, and end with those that take longest
+PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 test: lint  ## style, types and all tests but the slow ones
-	$(BIN)/pytest -n 2 --dist loadfile -m 'not slow'
+	$(PYTEST) -m 'not slow'
 
 nightly: lint  ## all tests, the soak, and a wheel in an empty venv
-	$(BIN)/pytest -n 2 --dist loadfile --ignore tests/test_soak.py
+	$(PYTEST) --ignore tests/test_soak.py
 	$(MAKE) soak wheel
 
 soak: $(READY)  ## 100 kills, 10 000 inputs, 1000 damaged checkpoints; prints what it did

@@ -16,17 +16,17 @@ import jax
 import pytest
 
 from oht import population
-from oht.config import Config
-from oht.population import Learner
-from oht.types import Algorithm, Spec
+from sharing import share_programs
 
 MOST_MEMORY = 900_000_000  # bytes of a process between two modules of tests
-LONGEST = ("test_training", "test_runs", "test_learning", "test_faults", "test_sweep", "test_browser", "test_cli")
+# files that take longest, the longest first
+LONGEST = ["training", "runs", "learning", "devices", "sweep", "faults", "browser", "cli", "docs", "examples"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The files that take longest come first, so that all workers finish at about the same time."""
-    items.sort(key=lambda item: item.path.stem not in LONGEST)
+    places = {f"test_{name}": place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -40,25 +40,18 @@ def _compiled_once(tmp_path_factory):
     os.environ["OHT_CACHE"] = str(shared / "compiled-by-processes")  # never the user's own
 
 
+@pytest.fixture
+def compiled_before(monkeypatch):
+    """Processes that a test starts find what this one and others like them have compiled."""
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(jax.config.jax_compilation_cache_dir))  # pyright: ignore
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _shared_programs():
-    """Equal settings give the same algorithm, and learners of the same algorithm are equal to JAX."""
-    build, known = Config.algorithm, {}
-
-    def algorithm(self: Config, spec: Spec) -> Algorithm:
-        made_by = (self.factory, self.method.adapt, tuple(self.method.hyper.items()), spec)
-        key = (*made_by, repr((self.options, self.tuner, self.tune, self.run.normalise)))
-        if key not in known:
-            known[key] = build(self, spec)
-        return known[key]
-
-    def identity(self: Learner) -> tuple:
-        return type(self), self.algorithm.act, self.algorithm.update, self.batch_size
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Config, "algorithm", algorithm)
-        patch.setattr(Learner, "__hash__", lambda self: hash(identity(self)))
-        patch.setattr(Learner, "__eq__", lambda self, other: identity(self) == identity(other))
+        share_programs(patch.setattr)
         yield
 
 
@@ -68,6 +61,7 @@ def no_old_programs():
     yield
     if memory() > MOST_MEMORY:
         population._program.cache_clear()
+        population._creation.cache_clear()
         jax.clear_caches()
         with contextlib.suppress(AttributeError, OSError):  # what is freed stays with the process unless it is asked
             ctypes.CDLL(None).malloc_trim(0)

@@ -74,6 +74,7 @@ POPULATION = [
     "agents_are_copied_and_made_new",
     "what_act_does_not_read_is_zero",
     "the_start_is_compiled_with_few_optimisations",
+    "learning_is_traced_once_though_its_metrics_were_asked_for",
     "agents_that_train_alone_are_copied_only_once",
     "acting_is_compiled_once_and_its_keys_are_made_for_many_steps",
     "metrics_are_means_over_all_gradient_steps",

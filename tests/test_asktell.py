@@ -131,7 +131,7 @@ def test_every_method_is_tested_or_refused():
 
 # The same as in training
 
-TINY = {"start_steps": 30, "eval_every": 1000, "eval_episodes": 2, "batch_size": 8, "hidden": (8, 8), "policy_delay": 1}
+TINY = {"start_steps": 30, "eval_every": 1000, "eval_episodes": 2, "batch_size": 8, "hidden": (8,), "policy_delay": 1}
 TINY |= {"replay_size": 300, "max_episode": 20, "tensorboard": False, "unstick": False}
 TRAINED: dict[str, dict[str, Any]] = {
     "static": {},

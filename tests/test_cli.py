@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 import tomllib
 from dataclasses import fields
@@ -392,9 +393,18 @@ def test_tied_choices_with_an_agent_each():
             assert row["sample/0/actor_lr"] == row["sample/0/critic_lr"]
 
 
-@pytest.mark.parametrize("quiet", [True, False])
-def test_ctrl_c_stops_after_the_iteration_and_says_how_to_go_on(quiet, tmp_path):
-    words = [*TINY[:-1], *(["--quiet"] if quiet else []), "--out", "run", "--steps", "1e6", "--replay-size", "2000"]
+def trained_a_while() -> bool:
+    return Path("run/metrics.csv").exists() and bool(Path("run/metrics.csv").read_text())
+
+
+def saved_at_its_last_row() -> bool:
+    newest = max(Path("run/checkpoint").glob("0*"))
+    last_row = Path("run/metrics.csv").read_text().splitlines()[-1]
+    return int(newest.name) == int(last_row.split(",")[1])
+
+
+def test_ctrl_c_stops_after_the_iteration_and_says_how_to_go_on():
+    words = [*TINY[:-1], "--out", "run", "--steps", "1e6", "--replay-size", "2000"]
     process = subprocess.Popen(
         [sys.executable, "-c", "import sys; from oht.cli import main; sys.exit(main())", "train", PROBE, *words],
         env={**os.environ, "PYTHONPATH": search_path(), "COLUMNS": "80"},
@@ -402,15 +412,35 @@ def test_ctrl_c_stops_after_the_iteration_and_says_how_to_go_on(quiet, tmp_path)
         stderr=subprocess.PIPE,
         text=True,
     )
-    while process.poll() is None and not (Path("run/metrics.csv").exists() and Path("run/metrics.csv").read_text()):
+    while process.poll() is None and not trained_a_while():
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
-    assert "continue with: oht train --resume run" in (err if quiet else out)
-    announced, *rest = err.splitlines()
+    assert "continue with: oht train --resume run" in out
+    assert err.splitlines() == [f"oht: {STOPPING}."]
+    assert saved_at_its_last_row()
+
+
+def test_a_quiet_run_says_on_stderr_how_to_go_on(capsys):
+    over = threading.Event()
+
+    def interrupt() -> None:
+        while not over.wait(0.01):
+            if trained_a_while():
+                os.kill(os.getpid(), signal.SIGINT)
+                return
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        assert cli.main(["train", PROBE, *TINY, "--out", "run", "--steps", "1e6"]) == 130
+    finally:
+        over.set()
+        thread.join()
+    out, err = capsys.readouterr()
+    assert out == ""
+    announced, how = err.splitlines()
     assert announced == f"oht: {STOPPING}."
-    assert not (out if quiet else rest)
-    newest = max(Path("run/checkpoint").glob("0*"))
-    last_row = Path("run/metrics.csv").read_text().splitlines()[-1]
-    assert int(newest.name) == int(last_row.split(",")[1])
+    assert "continue with: oht train --resume run" in how
+    assert saved_at_its_last_row()

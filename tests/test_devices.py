@@ -89,11 +89,13 @@ import sys
 import jax, numpy as np
 import oht
 from oht import devices
+from sharing import share_programs
 
 assert jax.local_device_count() == 2
+share_programs()
 devices.separate = lambda: False  # as on accelerators
 settings = dict(
-    steps=120, seed=3, start_steps=30, eval_every=60, eval_episodes=2, batch_size=8, hidden=(8, 8), replay_size=300,
+    steps=120, seed=3, start_steps=30, eval_every=60, eval_episodes=2, batch_size=8, hidden=(8,), replay_size=300,
     max_episode=20, tensorboard=False,
 )
 methods = {

@@ -101,6 +101,18 @@ def test_metrics_are_means_over_all_gradient_steps(separate, expected, long_epis
     assert nothing == {}
 
 
+@pytest.mark.parametrize("separate", [True, False])
+def test_learning_is_traced_once_though_its_metrics_were_asked_for(separate, long_episode, monkeypatch):
+    monkeypatch.setattr(devices, "separate", lambda: separate)
+    algorithm, traced = counting(), []
+    algorithm = algorithm._replace(update=lambda *given, f=algorithm.update: traced.append(1) or f(*given))
+    agents, learner = population.create(jax.random.key(0), algorithm, 3), Learner(algorithm, 16)
+    learner.metric_names(agents, long_episode, algorithm.hyper)
+    after, _ = learn(learner, agents, long_episode, hyper_of(algorithm, 3), 2, 2, 2)
+    assert after.calls.tolist() == [2, 2, 2]
+    assert len(traced) == 1
+
+
 def test_progress_is_reported_after_2000_gradient_steps(long_episode, monkeypatch):
     def reports(batches: int, *updates: int) -> list[tuple[int, int]]:
         algorithm, seen = counting(batches), []
@@ -210,11 +222,12 @@ def test_acting_is_compiled_once_and_its_keys_are_made_for_many_steps(monkeypatc
 
 
 def test_the_start_is_compiled_with_few_optimisations(monkeypatch):
-    """Random numbers take seconds to compile well."""
-    options = []
+    """Random numbers take seconds to compile well. Agents of the same kind are made by the same program."""
+    options, algorithm = [], counting()
     monkeypatch.setattr(jax, "jit", lambda function, **given: options.append(given) or function)
-    population.create(jax.random.key(0), counting(), 2)
-    assert options == [{"compiler_options": {"xla_backend_optimization_level": 0}}]
+    for _ in range(2):
+        population.create(jax.random.key(0), algorithm, 2)
+    assert options == [{}, {"compiler_options": {"xla_backend_optimization_level": 0}}]
 
 
 def test_agents_that_train_alone_are_copied_only_once(long_episode, monkeypatch):

@@ -153,19 +153,6 @@ def test_a_replaced_agent_is_an_event(tmp_path, monkeypatch):
     assert (replaced[0]["reason"], replaced[0]["source"]) == ("saturated", -1)
 
 
-def test_who_continued_from_whose_weights_is_an_event(tmp_path):
-    run = tiny(tmp_path / "run", "pbt")
-    forks = [event for event in run.events if event["event"] == "fork"]
-    assert [event["iteration"] for event in forks] == [2, 3]  # one of four agents after each iteration but the first
-    assert all(event["agent"] != event["source"] and 0 <= event["source"] < 4 for event in forks)
-    values = [[row[f"sample/{agent}/actor_lr"] for agent in range(4)] for row in run.schedule]
-    for before, after, event in zip(values[:-1], values[1:], forks, strict=True):
-        assert [agent for agent in range(4) if before[agent] != after[agent]] == [event["agent"]]
-    forked = tiny(tmp_path / "forked", "oht-lr", members="fork")
-    copies = [(e["agent"], e["source"]) for e in forked.events if e["event"] == "fork" and e["iteration"] == 2]
-    assert copies == [(agent, 0) for agent in range(1, 5)]
-
-
 def test_why_a_run_failed_is_an_event_until_it_is_resumed(tmp_path, monkeypatch):
     iterate = training.iterate
 
@@ -436,14 +423,6 @@ def test_a_policy_with_any_network_can_be_saved(activation, layer_norm, tmp_path
     expected = np.asarray(actor.apply(params, batch))
     np.testing.assert_allclose(oht.load_policy(policy.save(tmp_path / "policy.npz"))(batch), expected, atol=1e-5)
     np.testing.assert_allclose(by_onnx(policy.export(tmp_path / "policy.onnx"), {"obs": batch}), expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("method", ["meta-gradient", "cem-rl", "oht"])
-def test_a_policy_of_any_method_can_be_saved(method, tmp_path):
-    run = tiny(tmp_path / "run", method)
-    policy = oht.load_policy(run.policy.save(tmp_path / "policy.npz"))
-    obs = np.array([0.3], np.float32)
-    np.testing.assert_allclose(policy(obs), run.policy(obs), atol=1e-5)
 
 
 def test_batches_of_dict_observations(tmp_path):

@@ -12,7 +12,7 @@ import pytest
 from environments import FollowObservation
 from oht import api, config, population, seeds, training
 
-TINY = {"steps": 1000, "start_steps": 25, "eval_episodes": 2, "batch_size": 8, "hidden": (8, 8), "replay_size": 200}
+TINY = {"steps": 1000, "start_steps": 25, "eval_episodes": 2, "batch_size": 8, "hidden": (8, 8), "replay_size": 100}
 TINY |= {"max_episode": 20, "tensorboard": False, "task": "probe", "seed": 3}
 
 

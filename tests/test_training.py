@@ -1,6 +1,7 @@
 """Runs as a whole: the same seed gives the same run, and a run that stopped goes on as if it had not."""
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -90,10 +91,10 @@ def test_the_same_seed_gives_the_same_run(method, whole, tmp_path):
 
 
 def test_members_of_an_iteration_start_from_the_same_state(tmp_path):
-    run = tiny(tmp_path / "run", "oht-lr", replay_size=1000, steps=TINY["start_steps"] + 8 * EPISODE)
-    slots = int(run.progress.replay.written)
-    firsts = np.asarray(run.progress.replay.obs)[: slots : EPISODE + 1, 0][TINY["start_steps"] // EPISODE :]
-    one, two = firsts.reshape(2, 4)
+    run = tiny(tmp_path / "run", "oht-lr", steps=TINY["start_steps"] + 8 * EPISODE)
+    assert run.progress.replay.written == 11 * (EPISODE + 1)  # three random episodes, then four in each iteration
+    firsts = np.arange(3, 11) * (EPISODE + 1) % TINY["replay_size"]
+    one, two = np.asarray(run.progress.replay.obs)[firsts, 0].reshape(2, 4)
     assert len(set(one)) == len(set(two)) == 1
     assert one[0] != two[0]
 
@@ -203,6 +204,27 @@ def test_loading_acts_and_evaluates_as_the_run_did(whole):
     assert len(loaded.evaluate(episodes=4)) == 4
 
 
+@pytest.mark.parametrize("method", ["meta-gradient", "cem-rl", "oht"])
+def test_a_policy_of_any_method_can_be_saved(method, whole, tmp_path):
+    run = whole(method)
+    policy = oht.load_policy(run.policy.save(tmp_path / "policy.npz"))
+    obs = np.array([0.3], np.float32)
+    np.testing.assert_allclose(policy(obs), run.policy(obs), atol=1e-5)
+
+
+def test_who_continued_from_whose_weights_is_an_event(whole, tmp_path):
+    run = whole("pbt")
+    forks = [event for event in run.events if event["event"] == "fork"]
+    assert [event["iteration"] for event in forks] == [2, 3]  # one of four agents after each iteration but the first
+    assert all(event["agent"] != event["source"] and 0 <= event["source"] < 4 for event in forks)
+    values = [[row[f"sample/{agent}/actor_lr"] for agent in range(4)] for row in run.schedule]
+    for before, after, event in zip(values[:-1], values[1:], forks, strict=True):
+        assert [agent for agent in range(4) if before[agent] != after[agent]] == [event["agent"]]
+    forked = tiny(tmp_path / "forked", "oht-lr", members="fork")
+    copies = [(e["agent"], e["source"]) for e in forked.events if e["event"] == "fork" and e["iteration"] == 2]
+    assert copies == [(agent, 0) for agent in range(1, 5)]
+
+
 def test_the_config_of_a_run_gives_the_same_run(whole):
     run = whole("oht")
     text = (run.path / "config.toml").read_text()
@@ -301,6 +323,14 @@ def test_a_member_that_diverges_is_replaced_and_gets_the_worst_fitness(method, t
     assert {event["reason"] for event in replacements} == {"diverged"}
     assert not {event["source"] for event in replacements} & {-1, None}
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(run.progress.agents))
+
+
+def test_a_run_in_which_everyone_who_played_diverged_goes_on(tmp_path):
+    extreme = {"critic_lr": oht.LogFloat(1e5, sigma=0.1, low=1e4, high=1e6)}
+    settings = {"tune": extreme, "search": "es", "replay_ratio": 0.0, "member_ratio": 1.0}
+    run = tiny(tmp_path / "run", "oht-lr", **settings, tau=1.0)
+    assert any(math.isnan(row["return_mean"]) for row in run.metrics)
+    assert run.progress.env_steps >= 120
 
 
 def test_the_random_start_counts_for_the_ratios(tmp_path):
@@ -436,7 +466,8 @@ def test_a_policy_answers_in_the_range_of_the_env():
 @pytest.mark.parametrize("task", ["dm/cheetah-run", "gym/half-cheetah", "robo/half-cheetah", "bullet/ant"])
 def test_resume_is_exact_on_every_backend(task, tmp_path):
     """Two arms, so that a pool of two is open; PyBullet's envs then live in worker processes."""
-    short = {**TINY, "method": "oht-nstep", "tune": {"n_step": oht.Choice(1, 2)}, "window": 2}
+    small = {**TINY, "algo": "ddpg", "hidden": (8,)}
+    short = {**small, "method": "oht-nstep", "tune": {"n_step": oht.Choice(1, 2)}, "window": 2}
     whole = oht.train(task, out=tmp_path / "whole", **short)
     with pytest.raises(KeyboardInterrupt):
         oht.train(task, out=tmp_path / "stopped", callbacks=[StopsAfter(2)], **short)

@@ -75,11 +75,15 @@ class Config:
 
     def algorithm(self, spec: Spec) -> "Algorithm":
         """The algorithm for a task of these sizes, as the method wants it."""
+        algorithm = self.adapted(spec)
+        own = {name: value for name, value in self.method.hyper.items() if name in algorithm.hyper}
+        return algorithm._replace(hyper={**algorithm.hyper, **own})
+
+    def adapted(self, spec: Spec) -> "Algorithm":
+        """The algorithm with its own defaults."""
         from oht.agents.normalise import normalised
 
         algorithm = self.factory(spec, **self.options)
-        own = {name: value for name, value in self.method.hyper.items() if name in algorithm.hyper}
-        algorithm = algorithm._replace(hyper={**algorithm.hyper, **own})
         if self.method.adapt:
             algorithm = self.method.adapt(self.tuner, self.tune, algorithm)
         return normalised(algorithm, spec) if self.run.normalise else algorithm

@@ -22,11 +22,20 @@ Report = Callable[[int, int], None]  # (gradient steps done, gradient steps in a
 
 
 def create(key: Key, algorithm: Algorithm, number: int) -> Agents:
-    """New agents. Random numbers take seconds to compile well, far longer than to draw once, so little is optimised."""
-    keys, init = jax.random.split(key, number), jax.vmap(algorithm.init)
-    if isinstance(keys, Tracer):  # only the shapes are wanted
-        return init(keys)
-    return jax.jit(init, compiler_options={"xla_backend_optimization_level": 0})(keys)
+    """New agents."""
+    keys = jax.random.split(key, number)
+    traced, called = _creation(algorithm.init)
+    return (traced if isinstance(keys, Tracer) else called)(keys)  # traced: only the shapes are wanted
+
+
+@lru_cache(maxsize=64)
+def _creation(init: Callable[[Key], Any]) -> tuple[Callable[[Key], Agents], Callable[[Key], Agents]]:
+    """(keys (P,)) -> new agents, to be traced and to be called; a run asks for them several times.
+
+    Random numbers take seconds to compile well, far longer than to draw once, so little is optimised.
+    """
+    everyone = jax.jit(jax.vmap(init))
+    return everyone, jax.jit(everyone, compiler_options={"xla_backend_optimization_level": 0})
 
 
 def number_of(agents: Agents) -> int:
@@ -39,10 +48,17 @@ def take(agents: Agents, index: np.ndarray | int) -> Agents:
     return jax.tree.map(lambda leaf: leaf[index], agents)
 
 
-@jax.jit
 def put(agents: Agents, index: np.ndarray, others: Agents) -> Agents:
     """The population with `others` at these places."""
-    return jax.tree.map(lambda leaf, other: leaf.at[index].set(other), agents, others)
+    order = np.arange(number_of(agents))
+    order[index] = len(order) + np.arange(len(index))
+    return _chosen(agents, others, order)
+
+
+@jax.jit
+def _chosen(agents: Agents, others: Agents, order: np.ndarray) -> Agents:
+    """Those at these places of both, one after the other. It compiles in a fraction of the time of setting a part."""
+    return jax.tree.map(lambda leaf, other: jnp.concatenate([leaf, other])[order], agents, others)
 
 
 def gather(key: Key, algorithm: Algorithm, agents: Agents, sources: np.ndarray) -> Agents:
@@ -98,7 +114,7 @@ class Learner:
 
     def observations(self, key: Key, replay: ring.Replay, number: int) -> Array:
         """`number` stored observations, drawn at random."""
-        return ring.sample(key, devices.first_copy(replay), number, n_step=1, gamma=1.0, max_n=1).obs
+        return _observations(key, devices.first_copy(replay), number)
 
     def learn(
         self,
@@ -171,11 +187,19 @@ class Learner:
         return agents
 
     def metric_names(self, agents: Agents, replay: ring.Replay, hyper: Mapping[str, float]) -> list[str]:
-        """The names of the metrics that `learn` returns, without learning anything."""
-        eta = {name: np.zeros(number_of(agents), np.float32) for name in hyper}
-        keys = jax.random.split(jax.random.key(0), number_of(agents))
-        calls = np.int32(0), np.int32(1)
-        return list(jax.eval_shape(lambda keys: self._learn(keys, agents, replay, eta, *calls, 1)[1], keys))
+        """The names of the metrics that `learn` returns, without learning anything.
+
+        Traced with as many agents as learn together, so that `learn` need not be traced again.
+        """
+        members = np.arange(1 if devices.separate() else number_of(agents))
+        eta = {name: np.zeros(len(members), np.float32) for name in hyper}
+        keys, calls = jax.random.split(jax.random.key(0), len(members)), (np.int32(0), np.int32(1))
+
+        def metrics(keys: Key, agents: Agents, replay: ring.Replay) -> Metrics:
+            some, rings = take(agents, members), self.replay_of(replay, members)
+            return self._learn(keys, some, rings, eta, *calls, 1)[1]
+
+        return list(jax.eval_shape(metrics, keys, agents, replay))
 
     @partial(jax.jit, static_argnums=(0, 7))
     def _learn(
@@ -192,7 +216,7 @@ class Learner:
             batch = sampled(sample_key, replay, rows, hyper, max_n)
             return self.algorithm.update(update_key, agent, batch, hyper)
 
-        everyone = jax.vmap(one, in_axes=(0, 0, self.replay_axis, 0))
+        everyone = jax.jit(jax.vmap(one, in_axes=(0, 0, self.replay_axis, 0)))  # traced once, though called twice below
 
         def step(i: Array, carry):
             agents, total = carry
@@ -207,6 +231,11 @@ class Learner:
 def sampled(key: Key, replay: ring.Replay, rows: int, hyper: Hyper, max_n: int) -> Batch:
     """A minibatch for an agent with these hyper-parameters."""
     return ring.sample(key, replay, rows, hyper["n_step"], hyper["gamma"], max_n, hyper.get("recency", 1.0))
+
+
+@partial(jax.jit, static_argnums=2)
+def _observations(key: Key, replay: ring.Replay, number: int) -> Array:
+    return ring.sample(key, replay, number, n_step=1, gamma=1.0, max_n=1).obs
 
 
 def _max_n(hyper: Mapping[str, np.ndarray]) -> int:

@@ -28,6 +28,7 @@ class Replay(NamedTuple):
     dropped: Array  # transitions ever overwritten
 
 
+@partial(jax.jit, static_argnums=(0, 1, 2))
 def empty(slots: int, obs: int, action: int) -> Replay:
     return Replay(
         obs=jnp.zeros((slots, obs), jnp.float32),
