@@ -34,7 +34,7 @@ COMMON = ["--hidden", "64,64", "--steps", "150000", "--eval-every", "10000", "--
 LAST = 3  # evaluations that a score is the mean of
 
 ORACLES = ("static, n = 3", "static, n = 5")  # of situation e; the default is that of b, c and d
-ORDER = ("static", "static, ratio 2", "static, recency 3", *ORACLES, "oht", "random")  # in tables, before all others
+ORDER = ("static", "static, ratio 2", *ORACLES, "oht", "random")  # in tables, before all others
 
 CHEETAH, GYM, WALKER = "dm/cheetah-run", "gym/half-cheetah", "dm/walker-walk"
 DELAY = "@delay5"
@@ -95,7 +95,6 @@ def methods_of(situation: str, task: str) -> dict[str, tuple[str, ...]]:
     }
     if situation == "a":
         found["static, ratio 2"] = ("--method", "static", "--replay-ratio", "2")
-        found["static, recency 3"] = ("--method", "static", "--recency", "3")  # oht has it, too: is it that?
     if situation == "e":
         found |= {f"static, n = {n}": ("--method", "static", "--n-step", str(n)) for n in (3, 5)}
     if task == CHEETAH:
@@ -120,7 +119,7 @@ def controls(task: str) -> dict[tuple[str, str], tuple[str, ...]]:
     """
     if task != CHEETAH:
         return {}
-    replayed = ("--method", "schedule", "--from", OHT_RUN, "--replay-ratio", "2", "--recency", "3")
+    replayed = ("--method", "schedule", "--from", OHT_RUN, "--replay-ratio", "2")
     return {
         ("a", "oht, one value"): ("--method", "oht", "--tune", "actor_lr+critic_lr=log:1e-3:0:1e-6:1e-1"),
         ("b", "oht, one value"): ("--method", "oht", "--tune", "actor_lr+critic_lr=log:1e-5:0:1e-6:1e-1"),

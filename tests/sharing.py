@@ -10,7 +10,7 @@ from oht.types import Algorithm, Spec
 
 def share_programs(setattr: Callable[[Any, str, Any], None] = setattr) -> None:
     """From now on equal settings give the same algorithm, and learners of the same algorithm are equal to JAX."""
-    build, known = Config.adapted, {}
+    build, known = Config.algorithm, {}
 
     def algorithm(self: Config, spec: Spec) -> Algorithm:
         adapted = (self.tuner, self.tune) if self.method.adapt else ()  # other methods leave the algorithm as it is
@@ -22,6 +22,6 @@ def share_programs(setattr: Callable[[Any, str, Any], None] = setattr) -> None:
     def identity(self: Learner) -> tuple:
         return type(self), self.algorithm.act, self.algorithm.update, self.batch_size
 
-    setattr(Config, "adapted", algorithm)
+    setattr(Config, "algorithm", algorithm)
     setattr(Learner, "__hash__", lambda self: hash(identity(self)))
     setattr(Learner, "__eq__", lambda self, other: identity(self) == identity(other))

@@ -7,7 +7,6 @@ import pytest
 import oht
 from oht import config
 from oht.errors import UserError
-from oht.types import Spec
 
 TASK = {"task": "Pendulum-v1"}
 
@@ -94,16 +93,3 @@ def test_a_method_with_a_range_starts_at_the_value_of_the_run():
     resolved = config.resolve({**TASK, "method": "oht-lr", "critic_lr": 3e-5, "tune": tuned})
     space = config.spaces.Space(resolved.tune, {"critic_lr": resolved.hyper["critic_lr"]})
     assert 10 ** space.mu[0] == pytest.approx(3e-5)
-
-
-@pytest.mark.parametrize(
-    ("given", "recency"), [({}, 1.0), ({"method": "oht"}, 3.0), ({"tune": {"n_step": [1, 2]}}, 3.0)]
-)
-def test_a_method_may_have_defaults_of_its_own(given, recency):
-    spec = Spec(obs=3, action=1)
-    resolved = config.resolve({**TASK, **given})
-    assert resolved.algorithm(spec).hyper["recency"] == recency
-    chosen = config.resolve({**TASK, **given, "recency": 2})
-    assert chosen.with_hyper(chosen.algorithm(spec).hyper).hyper["recency"] == 2
-    other = config.resolve({**TASK, **given, "algo": "uniform"})
-    assert "recency" not in other.algorithm(spec).hyper

@@ -140,8 +140,7 @@ def _describe_train(parser: Parser) -> None:
         flag(algorithm, name, _help_of(option))
     hyper = parser.add_argument_group("hyper-parameters (all can be tuned)")
     for name, declared in HYPER_PARAMETERS.items():
-        own = chosen.hyper.get(name, declared.default) if chosen else declared.default
-        flag(hyper, name, _help_of(declared._replace(default=own)))
+        flag(hyper, name, _help_of(declared))
     for own, default in _own_hyper(_named(parser.words, "algo")).items():
         flag(hyper, own, f"of your own algorithm{settings.default_of(default)}")
     if chosen:

@@ -75,12 +75,6 @@ class Config:
 
     def algorithm(self, spec: Spec) -> "Algorithm":
         """The algorithm for a task of these sizes, as the method wants it."""
-        algorithm = self.adapted(spec)
-        own = {name: value for name, value in self.method.hyper.items() if name in algorithm.hyper}
-        return algorithm._replace(hyper={**algorithm.hyper, **own})
-
-    def adapted(self, spec: Spec) -> "Algorithm":
-        """The algorithm with its own defaults."""
         from oht.agents.normalise import normalised
 
         algorithm = self.factory(spec, **self.options)

@@ -57,24 +57,14 @@ def _meta_gradient(settings: meta_gradient.MetaGradient, tune: Tune, algorithm: 
     )
 
 
-# agents that play little learn from what others have played, most of it by policies that nobody has any more
-RACED: dict[str, float] = {"recency": 3.0}
-
 METHODS: dict[str, Method] = {
-    "oht": Method(
-        "agents that keep their values; those with higher returns play and learn more",
-        race.Race,
-        race.make,
-        hyper=RACED,
-    ),
+    "oht": Method("agents that keep their values; those with higher returns play and learn more", race.Race, race.make),
     "static": Method("one agent, constant hyper-parameters", static.Static, static.make),
     "oht-nstep": Method("OHT-ES, discrete: one agent for each value", arms.Arms, arms.make, N_STEP),
     "oht-lr": Method(
         "OHT-ES, continuous: a population draws values from a Gaussian", sampled.Sampled, sampled.make, LEARNING_RATES
     ),
-    "random": Method(
-        "control: the agents of oht, but their returns decide nothing", race.Race, random.make, hyper=RACED
-    ),
+    "random": Method("control: the agents of oht, but their returns decide nothing", race.Race, random.make),
     "meta-gradient": Method(
         "one agent that differentiates through its own update to learn its learning rates",
         meta_gradient.MetaGradient,

@@ -151,7 +151,6 @@ class Method(NamedTuple):
     tune: Tune = MappingProxyType({})  # what is tuned where the user does not say
     learner: Callable[[Any, Algorithm, int], Any] | None = None  # (settings, algorithm, batch size) -> a Learner
     adapt: Callable[[Any, Tune, Algorithm], Algorithm] | None = None  # the algorithm as the method needs it
-    hyper: Mapping[str, float] = MappingProxyType({})  # defaults that are not those of the algorithm
 
 
 # What a run tells its callbacks

@@ -2,9 +2,9 @@
 
 Each agent keeps its values for the whole run, so that its returns show what these values do over the whole run. The
 belief about an agent is a Gaussian: a discounted mean of its returns and an error that grows while it does not play.
-Thompson sampling decides who plays; the gradient steps are shared in the same proportion within a budget. A leader that
-has little more to gain gives part of its share back to all. Nobody is ever eliminated: an agent that was behind and
-catches up gets episodes and gradient steps again.
+Thompson sampling decides who plays; the gradient steps are shared in the same proportion within a budget. An agent that
+stops improving gives part of its share back to all. Nobody is ever eliminated: an agent that was behind and catches up
+gets episodes and gradient steps again.
 """
 
 import itertools
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import ndtr
 
 from oht.errors import UserError
 from oht.settings import setting
@@ -24,13 +25,12 @@ from oht.types import Clock, Outcome, Proposal, Row, Tune, Tuner
 MOST_COMBINATIONS = 8  # of discrete values that each get an agent
 DISCOUNT = 0.95  # of what is known, for every episode of anyone
 PRIOR = 0.5  # episodes that the mean of all agents counts for
-EPSILON = 0.2  # of the episodes, played by whoever has waited longest: a loser may have caught up meanwhile
-WARM_UP = 0.25  # of the run, with equal shares: before anyone has learned, returns are luck, and TD3 first gets worse
-GIVEN_BACK = 0.5  # of its share, at most, by a leader that has nothing more to gain
+EPSILON = 0.1  # of the episodes, played by whoever has waited longest: a loser may have caught up meanwhile
+WARM_UP = 0.25  # of the run, with equal shares: TD3 first gets worse than random, and small learning rates last of all
 LEAST = 2  # episodes of each agent before the belief decides, also in a short run
 DRAWS = 1000  # of the belief, from which the shares are estimated
 TINY = 1e-9  # a spread of times that is only rounding, beside their squares
-FLOOR = 0.25  # of an equal share of the gradient steps, which every agent has at least, so that none goes stale
+FLOOR = 0.05  # gradient steps for each env step that every agent has at least, so that none goes stale
 
 PORTFOLIO: tuple[dict[str, float], ...] = (  # raced where nothing is said to be tuned, besides the run's own values
     {"actor_lr": 3e-4, "critic_lr": 3e-4},
@@ -112,7 +112,8 @@ def race(settings: Race, tune: Tune, base: Mapping[str, float], follow: bool) ->
         best = int(mean.argmax())
         row = columns.champion({name: state.values[name][best] for name in state.values})
         row["leader"] = float(best)
-        row |= columns.agents(mean=mean, error=error, slope=slopes(state.belief), ratio=proposal.ratios, **state.values)
+        improves = improving(state.belief)
+        row |= columns.agents(mean=mean, error=error, improving=improves, ratio=proposal.ratios, **state.values)
         return row | columns.samples(proposal, tuple(state.values), outcome)
 
     return Tuner(number, init, ask, tell, champion)
@@ -219,27 +220,17 @@ def means(belief: Belief) -> tuple[np.ndarray, np.ndarray]:
     return (belief.sums + PRIOR * middle) / weight, noise(belief) / np.sqrt(weight)
 
 
-def slopes(belief: Belief) -> np.ndarray:
-    """(P,) by how much each agent's returns rise with every episode of anyone: a least-squares line, C / V.
+def improving(belief: Belief) -> np.ndarray:
+    """(P,) how probable it is that each agent's returns rise: Phi(slope / its standard error).
 
-    C = sum w (t - mean t) R and V = sum w (t - mean t)^2. An agent that has played less than twice: 0.
+    The slope of the least-squares line through its returns over time is C / V and its error s / sqrt(V), where
+    C = sum w (t - mean t) R and V = sum w (t - mean t)^2. An agent that has played less than twice: 1/2.
     """
     count = np.where(belief.counts > 0, belief.counts, 1.0)
     spread = belief.squared_times - belief.times**2 / count
     together = belief.products - belief.times * belief.sums / count
-    known = spread > TINY * belief.squared_times
-    return np.divide(together, spread, out=np.zeros_like(together), where=known)
-
-
-def prospects(belief: Belief, left: float) -> np.ndarray:
-    """(P,) what each agent gains in the `left` episodes if it goes on like this, as a part of its lead, at most 1.
-
-    Its lead is that over the mean of all agents; who has none has nothing to give back either: 1.
-    """
-    mean, _ = means(belief)
-    lead = mean - mean.mean()
-    gain = np.maximum(0.0, slopes(belief)) * left
-    return np.divide(gain, lead, out=np.ones_like(gain), where=lead > gain)
+    error = noise(belief) * np.sqrt(np.where(spread > TINY * belief.squared_times, spread, 0.0))
+    return ndtr(np.divide(together, error, out=np.zeros_like(together), where=error > 0))
 
 
 def best_probabilities(rng: np.random.Generator, belief: Belief) -> np.ndarray:
@@ -256,18 +247,17 @@ def best_probabilities(rng: np.random.Generator, belief: Belief) -> np.ndarray:
 def wanted(rng: np.random.Generator, belief: Belief, clock: Clock) -> np.ndarray:
     """(P,) the share of each agent in episodes and gradient steps.
 
-    It is the probability that the agent is the best, less what it gives back to be divided equally among all: up to
-    half of it, if it has little more to gain and much of the run is left. A large learning rate may lead early and stop
-    there, and what would overtake it must be trained to show it, while there is time.
+    It is the probability that the agent is the best, less what it gives back to be divided equally among all: that
+    share times the probability that it does not improve, times the part of the run that is left. A large learning rate
+    may lead early and stop there, and what would overtake it must be trained to show it, while there is time.
     """
     best = best_probabilities(rng, belief)
     left = max(0.0, 1 - clock.steps / clock.total)
-    episodes_left = clock.iteration * left / max(1 - left, TINY)
-    given_back = GIVEN_BACK * best * (1 - prospects(belief, episodes_left)) * left
+    given_back = best * (1 - improving(belief)) * left
     return best - given_back + given_back.mean()
 
 
 def divided(budget: float, shares: np.ndarray, most: np.ndarray) -> np.ndarray:
     """Gradient steps of each agent: a floor for everyone, the rest in these proportions, at most `most` each."""
-    floor = np.minimum(FLOOR * budget / len(shares), most)
+    floor = np.minimum(min(FLOOR, budget / len(shares)), most)
     return np.minimum(floor + shares * (budget - floor.sum()), most)
