@@ -81,7 +81,7 @@ def test_options_are_the_arguments_by_name():
 
 def test_hyper_of_each_algorithm():
     """A setting that an algorithm does not read is not among its hyper-parameters."""
-    common = {"actor_lr", "critic_lr", "gamma", "n_step", "tau"}
+    common = {"actor_lr", "critic_lr", "gamma", "n_step", "recency", "tau"}
     assert set(VARIANTS["ddpg"]().hyper) == common | {"exploration_noise"}
     assert set(VARIANTS["td3"]().hyper) == common | {"exploration_noise", "target_noise", "noise_clip"}
     assert set(VARIANTS["sac"]().hyper) == common | {"alpha_lr", "target_entropy"}

@@ -11,7 +11,7 @@ import pytest
 from oht import population
 from oht import replay as ring
 from oht.learners.own_replays import OwnReplays
-from oht.types import Algorithm, Batch
+from oht.types import Algorithm
 from test_agents import SPEC, VARIANTS, every_variant, hyper_of
 
 ROWS = 32
@@ -56,8 +56,8 @@ def two_updates_and_an_action(algorithm: Algorithm):
     keys = jax.random.split(jax.random.key(0), 4)
 
     def update(hyper, state, key):
-        batch = ring.sample(key, replay, ROWS * algorithm.batches, hyper["n_step"], hyper["gamma"], MAX_N)
-        return algorithm.update(key, state, Batch(*batch), hyper)
+        batch = population.sampled(key, replay, ROWS * algorithm.batches, hyper, MAX_N)
+        return algorithm.update(key, state, batch, hyper)
 
     def live(hyper):
         state, metrics = jax.lax.scan(partial(update, hyper), algorithm.init(keys[0]), keys[1:3])
