@@ -127,7 +127,7 @@ def iterate(setup: Setup, t: Progress, report: Report) -> tuple[Progress, Result
     agents = population.gather(key("new weights"), setup.algorithm, t.agents, p.sources)
     donor = setup.tuner.champion(rng("donor"), tuner_state)
     if run.overlap:  # the policies from before this learning play, while it goes on
-        setup.pool()
+        setup.pool()  # opened in this thread, whichever plays
         with ThreadPoolExecutor(1) as thread:
             playing = thread.submit(play, setup, key("noise"), agents, p)
             agents, owed, updates, metrics, states = train(setup, key, t, agents, p, donor, report)
