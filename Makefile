@@ -64,7 +64,7 @@ docs: $(READY)  ## the docs site, in build/site; a broken link is an error
 
 PEERS := .venv-peers
 $(PEERS)/.ready: benchmarks/peers.txt
-	@echo "Setting up $(PEERS) for SBX and Stable-Baselines3"
+	@echo "Setting up $(PEERS) for SBX, Stable-Baselines3 and AgileRL"
 	$(PYTHON) -m venv $(PEERS)
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement benchmarks/peers.txt
@@ -73,12 +73,13 @@ $(PEERS)/.ready: benchmarks/peers.txt
 peers-test: $(PEERS)/.ready  ## the examples with Stable-Baselines3, which is installed in .venv-peers; a few minutes
 	PYTHONPATH=src $(PEERS)/bin/python -m pytest --timeout 3600 tests_peers
 
-bench: $(READY) $(PEERS)/.ready  ## speed, beside the peers; about ten minutes
+bench: $(READY) $(PEERS)/.ready  ## speed, beside the peers; about half an hour
 	$(BIN)/python benchmarks/throughput.py
 	$(BIN)/python benchmarks/costs.py
 	$(BIN)/python benchmarks/baselines.py
 	$(BIN)/python benchmarks/outside_learning.py
 	$(BIN)/python benchmarks/end_to_end.py --peers $(PEERS)/bin/python
+	$(BIN)/python benchmarks/populations.py --peers $(PEERS)/bin/python
 	$(BIN)/python benchmarks/checkpoints.py
 
 clean:  ## remove what was set up

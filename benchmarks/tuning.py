@@ -7,6 +7,9 @@ Every finished run adds its evaluations to results/tuning.csv and is never repea
 from their folders below --runs. The score of a run is the mean of its last three evaluations; its cost is the gradient
 steps of all agents for each env step. The oracle is the best constant value in hindsight: the default in the situations
 b, c and d, the better of n = 3 and n = 5 in e, and static itself in a.
+
+    python benchmarks/tuning.py run --situations p --seeds 0,1   # each entry of the portfolio as a constant value
+    python benchmarks/tuning.py show --seeds 0,1
 """
 
 import argparse
@@ -61,6 +64,14 @@ SITUATIONS: Mapping[str, Situation] = {
     "e": Situation(
         "delayed rewards, n = 1", (CHEETAH, GYM), ("--n-step", "1"), ("--tune", "n_step=1,2,3,5"), "@delay5"
     ),
+    "p": Situation("one entry of the portfolio", (CHEETAH, GYM, WALKER), (), ()),
+}
+CANDIDATES: Mapping[str, tuple[str, ...]] = {  # for the portfolio that is raced where nothing is named
+    "rates of 3e-4": ("--actor-lr", "3e-4", "--critic-lr", "3e-4"),
+    "rates of 1e-4": ("--actor-lr", "1e-4", "--critic-lr", "1e-4"),
+    "n = 3": ("--n-step", "3"),
+    "gamma 0.98": ("--gamma", "0.98"),
+    "noise 0.3": ("--exploration-noise", "0.3"),
 }
 OHT_RUN = "{oht}"  # in the words of a run: the folder of oht's run in the same situation with the same seed
 SEPARATE = ("--tune", "actor_lr=log:1e-5..1e-2", "--tune", "critic_lr=log:1e-5..1e-2")  # pbt does not tie values
@@ -88,6 +99,9 @@ class Cell(NamedTuple):
 def methods_of(situation: str, task: str) -> dict[str, tuple[str, ...]]:
     """The methods that are compared, each with its words besides those of the situation's start."""
     where = SITUATIONS[situation]
+    if situation == "p":
+        entries = {f"static, {name}": ("--method", "static", *words) for name, words in CANDIDATES.items()}
+        return {"static": ("--method", "static"), **entries}
     found: dict[str, tuple[str, ...]] = {
         "static": ("--method", "static"),
         "oht": ("--method", "oht", *where.tune),
@@ -226,7 +240,7 @@ def oracle(found: Mapping[tuple[str, str, str, int], Result], task: str, situati
         values = [_mean(found, task, "e", method) for method in ORACLES]
         known = [value for value in values if value is not None]
         return max(known) if len(known) == 2 else None
-    return _mean(found, task, "a", "static")
+    return _mean(found, task, "p" if situation == "p" else "a", "static")
 
 
 def _mean(found: Mapping[tuple[str, str, str, int], Result], *key: str) -> float | None:
@@ -266,7 +280,11 @@ def aggregate(ratios: Ratios, situations: str) -> Aggregate | None:
     return Aggregate(len(own), float(iqm(scores)), (float(low), float(high)), float(np.mean(own[where])), where)
 
 
-GROUPS = {"the default": "a", "wrong values": "bcde"}  # what a run starts from, and the situations
+GROUPS = {
+    "the default": "a",
+    "wrong values": "bcde",
+    "one entry of the portfolio": "p",
+}  # what a run starts from, and the situations
 Found = Mapping[tuple[str, str, str, int], Result]
 
 
@@ -283,7 +301,7 @@ def summary(found: Found) -> str:
     ]
     ratios = relative(found)
     for (start, situations), method in product(GROUPS.items(), methods_in(found)):
-        if method in ORACLES or (a := aggregate(ratios.get(method, {}), situations)) is None:
+        if (method in ORACLES and situations != "p") or (a := aggregate(ratios.get(method, {}), situations)) is None:
             continue
         costs = [result.cost for (_, s, m, _), result in found.items() if m == method and s in situations]
         interval = "[{:.2f}, {:.2f}]".format(*a.interval)
