@@ -77,7 +77,12 @@ def values_of(hyper: Mapping[str, np.ndarray], members: np.ndarray) -> dict[str,
 
 def learned(algorithm: Algorithm, agents: Agents) -> dict[str, np.ndarray]:
     """(P,) of each hyper-parameter that the agents themselves have moved, where the algorithm is of that kind."""
-    return {name: np.asarray(values, np.float64) for name, values in jax.vmap(algorithm.learned)(agents).items()}
+    return {name: np.asarray(values, np.float64) for name, values in _learned(algorithm.learned, agents).items()}
+
+
+@partial(jax.jit, static_argnums=0)
+def _learned(learned: Callable[[Any], Hyper], agents: Agents) -> Hyper:
+    return jax.vmap(learned)(agents)
 
 
 def zeros(shapes: Any) -> Any:
@@ -176,7 +181,7 @@ class Learner:
                 size = min(chunk, level - first)
                 calls = np.int32(first // batches), np.int32((first + size) // batches)
                 some, metrics = self._learn(some_keys, some, rings, eta, *calls, max_n)
-                sums.append({name: float(values.sum()) * size for name, values in metrics.items()})
+                sums.append({name: float(np.asarray(values).sum()) * size for name, values in metrics.items()})
                 done.add(size * len(members))
             agents = some if everyone else put(agents, members, some)
             before = level

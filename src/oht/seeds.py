@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
@@ -38,9 +40,26 @@ def generator(seed: int, purpose: Purpose, number: int = 0) -> np.random.Generat
 
 def key(seed: int, purpose: Purpose, number: int = 0) -> Key:
     """JAX's randomness for a purpose."""
+    return folded(_stream(seed, PURPOSES.index(purpose)), number)
+
+
+@lru_cache(maxsize=256)
+def _stream(seed: int, purpose: int) -> Key:
     import jax
 
-    return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), PURPOSES.index(purpose)), number)
+    return folded(jax.random.key(seed), purpose)
+
+
+def folded(key: Key, number: int) -> Key:
+    """The key for a number, compiled: a run asks for several in each iteration."""
+    return _fold_in()(key, number)
+
+
+@cache
+def _fold_in() -> Callable[[Key, int], Key]:
+    import jax
+
+    return jax.jit(jax.random.fold_in)
 
 
 def start(seed: int, number: int) -> int:

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from oht import health, population, seeds
@@ -206,7 +205,7 @@ def _rollouts(
     """An episode for each actor, as many at once as the pool has envs."""
     episodes: list[Episode] = []
     for wave, first in enumerate(range(0, len(actors), pool.size)):
-        wave_key = jax.random.fold_in(key, wave)
+        wave_key = seeds.folded(key, wave)
         members = actors[first : first + pool.size]
         eta = population.values_of(hyper, members)
         act = setup.actors.policies(wave_key, population.take(agents, members), eta, explore)
