@@ -20,7 +20,7 @@ from oht.tuners.sampled import likeliest
 from oht.tuners.search import Gaussian, categorical
 from oht.types import Clock, Outcome, Proposal, Row, Tuner
 
-HYPER = {"actor_lr": 1e-3, "critic_lr": 1e-3, "gamma": 0.99, "n_step": 1.0, "tau": 0.005}
+HYPER = {"actor_lr": 1e-3, "critic_lr": 1e-3, "gamma": 0.99, "n_step": 1.0, "tau": 0.005, "exploration_noise": 0.1}
 MIXED = {"n_step": Choice(1, 2, 3), "critic_lr": LogFloat(1e-3, 0.5, 1e-6, 1e-1)}
 STEPS = 1000  # of an episode
 
@@ -530,12 +530,13 @@ def test_the_portfolio_by_hand():
         return race.make(race.Race(), {}, base).init(rng_of(0)).values
 
     values = raced(HYPER)
-    assert set(values) == {"actor_lr", "critic_lr", "n_step", "gamma"}
-    np.testing.assert_array_equal(values["actor_lr"], [1e-3, 3e-4, 1e-4, 1e-3, 1e-3])
-    np.testing.assert_array_equal(values["critic_lr"], [1e-3, 3e-4, 1e-4, 1e-3, 1e-3])
-    np.testing.assert_array_equal(values["n_step"], [1, 1, 1, 3, 1])
-    np.testing.assert_array_equal(values["gamma"], [0.99, 0.99, 0.99, 0.99, 0.98])
-    np.testing.assert_array_equal(raced({"n_step": 1.0, "gamma": 0.98})["n_step"], [1, 3])  # what is there, each once
+    assert set(values) == {"exploration_noise", "n_step", "actor_lr", "critic_lr"}
+    np.testing.assert_array_equal(values["exploration_noise"], [0.1, 0.3, 0.1, 0.1])
+    np.testing.assert_array_equal(values["n_step"], [1, 1, 3, 1])
+    np.testing.assert_array_equal(values["actor_lr"], [1e-3, 1e-3, 1e-3, 3e-4])
+    np.testing.assert_array_equal(values["critic_lr"], [1e-3, 1e-3, 1e-3, 3e-4])
+    few = raced({"n_step": 1.0, "exploration_noise": 0.3})  # what is there, each once
+    np.testing.assert_array_equal(few["n_step"], [1, 3])
 
 
 @pytest.mark.parametrize(

@@ -33,10 +33,9 @@ TINY = 1e-9  # a spread of times that is only rounding, beside their squares
 FLOOR = 0.05  # gradient steps for each env step that every agent has at least, so that none goes stale
 
 PORTFOLIO: tuple[dict[str, float], ...] = (  # raced where nothing is said to be tuned, besides the run's own values
-    {"actor_lr": 3e-4, "critic_lr": 3e-4},
-    {"actor_lr": 1e-4, "critic_lr": 1e-4},
+    {"exploration_noise": 0.3},
     {"n_step": 3},
-    {"gamma": 0.98},
+    {"actor_lr": 3e-4, "critic_lr": 3e-4},
 )
 
 
