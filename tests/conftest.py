@@ -36,7 +36,8 @@ def _compiled_once(tmp_path_factory):
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
     jax.config.update("jax_disable_most_optimizations", True)
-    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+    jax.config.update("jax_include_full_tracebacks_in_locations", False)
+    os.environ |= {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "JAX_INCLUDE_FULL_TRACEBACKS_IN_LOCATIONS": "0"}
     os.environ["OHT_CACHE"] = str(shared / "compiled-by-processes")  # never the user's own
 
 

@@ -96,7 +96,7 @@ share_programs()
 devices.separate = lambda: False  # as on accelerators
 settings = dict(
     steps=120, seed=3, start_steps=30, eval_every=60, eval_episodes=2, batch_size=8, hidden=(8,), replay_size=300,
-    max_episode=20, tensorboard=False,
+    max_episode=20, tensorboard=False, algo="ddpg",
 )
 methods = {
     "random": {"tune": {"n_step": oht.Choice(1, 2, 3)}},
