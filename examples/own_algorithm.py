@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 import oht
-from oht.agents.networks import Actor, critics, descend, network, no_moments, polyak
+from oht.agents.networks import Actor, adam, critics, descend, network, polyak
 
 
 class State(NamedTuple):
@@ -35,7 +35,7 @@ def careful(spec: oht.Spec, *, hidden: tuple[int, ...] = (64, 64)) -> oht.Algori
         pi_key, q_key = jax.random.split(key)
         obs, action = jnp.zeros(spec.obs), jnp.zeros(spec.action)
         pi, q = actor.init(pi_key, obs), critic.init(q_key, obs, action)
-        return State(pi, q, q, no_moments(pi), no_moments(q))
+        return State(pi, q, q, adam.init(pi), adam.init(q))
 
     def act(key, state: State, obs, hyper, explore: bool):
         action = actor.apply(state.actor, obs)

@@ -13,7 +13,7 @@ import oht
 from environments import FollowObservation
 from oht.agents import make
 from oht.agents.metagrad import MetaAgent, Rate, metagrad
-from oht.agents.networks import no_moments
+from oht.agents.networks import adam
 from oht.errors import UserError
 from oht.tuners.search import Gaussian, antithetic, es_step
 from oht.types import Batch, Spec
@@ -48,7 +48,7 @@ class Meta:
         for seed in range(6):
             batch = batch_of(self.algorithm, seed, dtype)
             self.state, _ = self.update(jax.random.key(seed), self.state, batch, self.algorithm.hyper)
-        self.state = self.state._replace(moments=no_moments(self.state.points))
+        self.state = self.state._replace(moments=adam.init(self.state.points))
 
     def at(self, state: MetaAgent) -> "Meta":
         """The same in another state."""
@@ -178,7 +178,7 @@ def test_dead_units_do_not_spoil_the_slope():
         lambda path, leaf: leaf - 100.0 if "bias" in jax.tree_util.keystr(path) and leaf.shape[-1] == 8 else leaf,
         (meta.state.agent.actor, meta.state.agent.critic),
     )
-    fresh = jax.tree.map(no_moments, dead, is_leaf=lambda x: isinstance(x, dict))
+    fresh = jax.tree.map(adam.init, dead, is_leaf=lambda x: isinstance(x, dict))
     agent = meta.state.agent._replace(actor=dead[0], critic=dead[1], actor_moments=fresh[0], critic_moments=fresh[1])
     assert np.isfinite(meta.at(meta.state._replace(agent=agent)).gradient()).all()
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from oht.agents.networks import descend, no_moments, polyak
+from oht.agents.networks import adam, descend, polyak
 from oht.errors import UserError
 from oht.types import Algorithm, Array, Batch, Hyper, Key, Metrics, State
 
@@ -69,7 +69,7 @@ def metagrad(
         points = jnp.asarray(start, jnp.result_type(float))
         trace = jax.tree.map(lambda leaf: jnp.zeros((*leaf.shape, len(rates)), leaf.dtype), agent.actor)
         return MetaAgent(
-            agent, Judge(other.critic, other.critic, other.critic_moments), points, no_moments(points), trace
+            agent, Judge(other.critic, other.critic, other.critic_moments), points, adam.init(points), trace
         )
 
     def act(key: Key, state: MetaAgent, obs: Array, hyper: Hyper, explore: bool) -> Array:

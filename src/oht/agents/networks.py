@@ -7,7 +7,6 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
-from jax.flatten_util import ravel_pytree
 
 from oht.types import Array, Key
 
@@ -114,24 +113,15 @@ def critics(number: int, hidden: Sequence[int], activation: str = "relu", layer_
     return network(ensemble(hidden, activation, layer_norm))
 
 
-adam = optax.scale_by_adam()  # of all weights of a network as one vector
+adam = optax.scale_by_adam()
 TINY = 1e-37  # of a second moment: far too small to be seen beside Adam's eps, and its root has a derivative
 
 
-def no_moments(params):
-    """Adam's moments before the first step."""
-    return adam.init(ravel_pytree(params)[0])
-
-
 def descend(params, grads, moments, learning_rate):
-    """One Adam step of a traced size, so that it can be vmapped, perturbed and differentiated.
-
-    It is taken by one vector of all weights: a third less to trace and compile than a step of each layer.
-    """
-    weights, layers = ravel_pytree(params)
-    moments = moments._replace(nu=jnp.maximum(moments.nu, TINY))
-    direction, moments = adam.update(ravel_pytree(grads)[0], moments)
-    return layers(weights - learning_rate * direction), moments
+    """One Adam step of a traced size, so that it can be vmapped, perturbed and differentiated."""
+    moments = moments._replace(nu=jax.tree.map(lambda nu: jnp.maximum(nu, TINY), moments.nu))
+    direction, moments = adam.update(grads, moments)
+    return jax.tree.map(lambda p, d: p - learning_rate * d, params, direction), moments
 
 
 def polyak(target, online, tau):

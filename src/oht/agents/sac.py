@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from oht.agents.networks import GaussianActor, critics, descend, network, no_moments, polyak
+from oht.agents.networks import GaussianActor, adam, critics, descend, network, polyak
 from oht.hyper import OPTIONS, defaults
 from oht.types import Algorithm, Array, Batch, Hyper, Key, Metrics, Spec
 
@@ -55,9 +55,8 @@ def sac(
         actor_key, critic_key = jax.random.split(key)
         obs, action = jnp.zeros(spec.obs), jnp.zeros(spec.action)
         pi, q = actor.init(actor_key, obs), critic.init(critic_key, obs, action)
-        log_alpha = jnp.zeros(())
-        temperature = (log_alpha, no_moments(log_alpha)) if learned else (None, None)
-        return SoftActorCritic(pi, q, q, no_moments(pi), no_moments(q), *temperature)
+        log_alpha: Any = jnp.zeros(()) if learned else None
+        return SoftActorCritic(pi, q, q, adam.init(pi), adam.init(q), log_alpha, adam.init(log_alpha))
 
     def policy(key: Key, params, obs: Array) -> tuple[Array, Array]:
         """An action and its log probability, for each row."""

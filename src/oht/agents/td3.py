@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from oht.agents.networks import Actor, critics, descend, network, no_moments, polyak
+from oht.agents.networks import Actor, adam, critics, descend, network, polyak
 from oht.hyper import OPTIONS, defaults
 from oht.types import ActorCriticSteps, Algorithm, Array, Batch, Hyper, Key, Metrics, Spec
 
@@ -41,7 +41,7 @@ def td3(
         actor_key, critic_key = jax.random.split(key)
         obs, action = jnp.zeros(spec.obs), jnp.zeros(spec.action)
         pi, q = actor.init(actor_key, obs), critic.init(critic_key, obs, action)
-        return ActorCritic(pi, q, pi, q, no_moments(pi), no_moments(q))
+        return ActorCritic(pi, q, pi, q, adam.init(pi), adam.init(q))
 
     def act(key: Key, state: ActorCritic, obs: Array, hyper: Hyper, explore: bool) -> Array:
         action = actor.apply(state.actor, obs)

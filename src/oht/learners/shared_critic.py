@@ -14,7 +14,7 @@ import numpy as np
 
 from oht import devices
 from oht import replay as ring
-from oht.agents.networks import no_moments, polyak
+from oht.agents.networks import adam, polyak
 from oht.errors import UserError
 from oht.population import Learner, Report, put, sampled, take, values_of, zeros
 from oht.tuners.search import elite_weights
@@ -167,7 +167,7 @@ def drawn(key: Key, agents: Evolved) -> Evolved:
         agent=state._replace(
             actor=actor,
             target_actor=actor,
-            actor_moments=jax.vmap(no_moments)(actor),
+            actor_moments=jax.vmap(adam.init)(actor),
             critic=shared(state.critic),
             target_critic=shared(state.target_critic),
             critic_moments=shared(state.critic_moments),
