@@ -100,7 +100,8 @@ def test_options_change_the_critic(algo, options):
         rows = 4 * algorithm.batches
         obs = jax.random.normal(jax.random.key(2), (rows, SPEC.obs))
         batch = Batch(obs, jnp.ones((rows, SPEC.action)), jnp.ones(rows), jnp.zeros(rows), obs)
-        _, metrics = algorithm.update(jax.random.key(3), algorithm.init(jax.random.key(0)), batch, algorithm.hyper)
+        state = jax.jit(algorithm.init)(jax.random.key(0))
+        _, metrics = jax.jit(algorithm.update)(jax.random.key(3), state, batch, algorithm.hyper)
         losses.append(float(metrics["q"]))
     assert abs(losses[0] - losses[1]) > 1e-6
 
