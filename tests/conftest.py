@@ -6,6 +6,7 @@ it starts, and runs with the same algorithm share its programs.
 
 import contextlib
 import ctypes
+import gc
 import os
 from pathlib import Path
 
@@ -18,6 +19,8 @@ import pytest
 from oht import population
 from sharing import share_programs
 
+# tracing makes many objects that live on; looking through them again and again takes a sixth of the time
+gc.set_threshold(100_000, 50, 100)
 MOST_MEMORY = 900_000_000  # bytes of a process between two modules of tests
 # files that take longest, the longest first
 LONGEST = ["training", "runs", "learning", "devices", "sweep", "faults", "browser", "cli", "docs", "examples"]

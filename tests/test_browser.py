@@ -36,7 +36,7 @@ TRAINING = [
 def root(tmp_path_factory) -> Iterator[Path]:
     """Real runs of three methods, two seeds of one, and one that is training."""
     root = tmp_path_factory.mktemp("browser") / "runs"
-    environment = {**os.environ, "PYTHONPATH": search_path(), "PROBE_PAUSE": "0.03"}
+    environment = {**os.environ, "PYTHONPATH": search_path(), "PROBE_PAUSE": "0.05"}
     words = [sys.executable, "-c", MAIN, *TRAINING, "--seed", "7", "--out", str(root / "training")]
     process = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:

@@ -54,7 +54,9 @@ def newest(run: Path) -> int:
     return max((int(path.name) for path in (run / "checkpoint").glob("0*")), default=-1)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_again_and_again_ends_as_if_it_never_was(tmp_path):
+    """Among the fast tests, test_sweep.py kills runs and compares what they end with."""
     assert cli.main(["train", *WORDS, "--out", str(tmp_path / "whole")]) == 0
     run, rng, deaths = tmp_path / "killed", random.Random(0), 0
     while not run.exists() or newest(run) < STEPS:

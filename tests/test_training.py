@@ -466,8 +466,8 @@ def test_a_policy_answers_in_the_range_of_the_env():
 
 @pytest.mark.parametrize("task", ["dm/cheetah-run", "gym/half-cheetah", "robo/half-cheetah", "bullet/ant"])
 def test_resume_is_exact_on_every_backend(task, tmp_path):
-    """Two arms, so that a pool of two is open; the envs of robo/ then live in worker processes."""
-    small = {**TINY, "algo": "ddpg", "hidden": (8,), "workers": 0 if task.startswith("bullet") else None}
+    """Two arms, so that a pool of two is open; the envs of robo/ live in a worker process."""
+    small = {**TINY, "algo": "ddpg", "hidden": (8,), "workers": int(task.startswith("robo"))}
     short = {**small, "method": "oht-nstep", "tune": {"n_step": oht.Choice(1, 2)}, "window": 2}
     whole = oht.train(task, out=tmp_path / "whole", **short)
     with pytest.raises(KeyboardInterrupt):
