@@ -34,7 +34,7 @@ train: $(BASE)  ## Pendulum from learning rates of 1e-5: first constant, then ra
 lint: $(READY)  ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright
+	$(BIN)/pyright --threads 2
 
 format: $(READY)  ## mend the style
 	$(BIN)/ruff check --fix .
@@ -42,7 +42,8 @@ format: $(READY)  ## mend the style
 
 # with loadfile a program that the tests of a file share is compiled in one worker only; by default pytest-xdist would
 # begin with the files of most tests, and end with those that take longest
-PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+# three workers on two cores: some tests wait for processes that they have started
+PYTEST := $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 test: lint  ## style, types and all tests but the slow ones
 	$(PYTEST) -m 'not slow'
 

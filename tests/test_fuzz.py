@@ -65,7 +65,7 @@ CONFIGS = st.tuples(
 ).map(lambda parts: parts[0] | parts[1])
 
 
-@settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(CONFIGS)
 def test_a_config_resolves_to_one_that_can_be_written_and_read_or_is_refused(values):
     try:
