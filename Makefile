@@ -34,7 +34,7 @@ train: $(BASE)  ## Pendulum from learning rates of 1e-5: first constant, then ra
 lint: $(READY)  ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright --threads 2
+	$(BIN)/pyright
 
 format: $(READY)  ## mend the style
 	$(BIN)/ruff check --fix .

@@ -23,8 +23,10 @@ from sharing import share_programs
 gc.set_threshold(100_000, 50, 100)
 MOST_MEMORY = 900_000_000  # bytes of a process between two modules of tests
 # files that take longest, the longest first; those of Ray mostly wait, while others compute
-LONGEST = ["training", "ray_engine", "learning", "runs", "sweep", "devices", "probes", "ray_pool", "browser", "metagrad"]
-LONGEST += ["population", "faults", "cemrl", "examples", "docs", "hyper", "pool", "cli", "pbt", "peers_envs", "asktell"]
+LONGEST = [
+    *("training", "ray_engine", "learning", "runs", "sweep", "devices", "probes", "ray_pool", "browser", "metagrad"),
+    *("population", "faults", "cemrl", "examples", "docs", "hyper", "pool", "cli", "pbt", "peers_envs", "asktell"),
+]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
