@@ -8,7 +8,6 @@ compilation and the random start are not in the times.
 """
 
 import argparse
-import csv
 import json
 import subprocess
 import sys
@@ -17,6 +16,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from statistics import median
+
+from oht import runs
 
 HERE = Path(__file__).parent
 HIDDEN, BATCH = (300, 300), 100
@@ -48,8 +49,7 @@ def ours(steps: int) -> float:
 
 def after_first_iteration(run: Path) -> tuple[int, float]:
     """Gradient steps of all agents, and seconds; refuses a run with another number of env steps."""
-    with (run / "metrics.csv").open() as file:
-        rows = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
+    rows = runs.rows(run / "metrics.csv")
     first, last = rows[0], rows[-1]
     updates = last["updates"] - first["updates"]
     if updates != last["env_steps"] - first["env_steps"]:
@@ -79,10 +79,10 @@ def contenders(python: Path) -> dict[str, Callable[[int], float]]:
 
 def measure(python: Path, steps: int, repeats: int) -> Times:
     """Milliseconds per env step of each contender, one number for each repeat."""
-    runs = contenders(python)
-    times: Times = {name: [] for name in runs}
+    trains = contenders(python)
+    times: Times = {name: [] for name in trains}
     for _ in range(repeats):
-        for name, run in runs.items():
+        for name, run in trains.items():
             times[name].append(run(steps))
     return times
 

@@ -50,6 +50,7 @@ class Situation(NamedTuple):
     start: Sequence[str]  # settings that the run begins with
     tune: Sequence[str]  # what a tuner may change; none: the portfolio of oht
     delay: str = ""  # behind the task's name
+    default: str = "a"  # the situation in which static is trained from the default
 
 
 SITUATIONS: Mapping[str, Situation] = {
@@ -64,7 +65,7 @@ SITUATIONS: Mapping[str, Situation] = {
     "e": Situation(
         "delayed rewards, n = 1", (CHEETAH, GYM), ("--n-step", "1"), ("--tune", "n_step=1,2,3,5"), "@delay5"
     ),
-    "p": Situation("one entry of the portfolio", (CHEETAH, GYM, WALKER), (), ()),
+    "p": Situation("one entry of the portfolio", (CHEETAH, GYM, WALKER), (), (), default="p"),
 }
 CANDIDATES: Mapping[str, tuple[str, ...]] = {  # for the portfolio that is raced where nothing is named
     "rates of 3e-4": ("--actor-lr", "3e-4", "--critic-lr", "3e-4"),
@@ -240,7 +241,7 @@ def oracle(found: Mapping[tuple[str, str, str, int], Result], task: str, situati
         values = [_mean(found, task, "e", method) for method in ORACLES]
         known = [value for value in values if value is not None]
         return max(known) if len(known) == 2 else None
-    return _mean(found, task, "p" if situation == "p" else "a", "static")
+    return _mean(found, task, SITUATIONS[situation].default, "static")
 
 
 def _mean(found: Mapping[tuple[str, str, str, int], Result], *key: str) -> float | None:
@@ -280,11 +281,8 @@ def aggregate(ratios: Ratios, situations: str) -> Aggregate | None:
     return Aggregate(len(own), float(iqm(scores)), (float(low), float(high)), float(np.mean(own[where])), where)
 
 
-GROUPS = {
-    "the default": "a",
-    "wrong values": "bcde",
-    "one entry of the portfolio": "p",
-}  # what a run starts from, and the situations
+# what a run starts from, and the situations
+GROUPS = {"the default": "a", "wrong values": "bcde", "one entry of the portfolio": "p"}
 Found = Mapping[tuple[str, str, str, int], Result]
 
 
@@ -301,7 +299,7 @@ def summary(found: Found) -> str:
     ]
     ratios = relative(found)
     for (start, situations), method in product(GROUPS.items(), methods_in(found)):
-        if (method in ORACLES and situations != "p") or (a := aggregate(ratios.get(method, {}), situations)) is None:
+        if (method in ORACLES and "e" in situations) or (a := aggregate(ratios.get(method, {}), situations)) is None:
             continue
         costs = [result.cost for (_, s, m, _), result in found.items() if m == method and s in situations]
         interval = "[{:.2f}, {:.2f}]".format(*a.interval)
