@@ -292,34 +292,53 @@ def methods_in(found: Found) -> list[str]:
 
 
 def summary(found: Found) -> str:
-    """Every method over all situations of a kind: the table of the README."""
+    """Methods over all situations of a kind, if they were run on every task: the table of the README."""
     lines = [
         "| start | method | runs | IQM of score / oracle, 95 % interval | worst of the cells | cost |",
         "|---|---|---|---|---|---|",
     ]
     ratios = relative(found)
-    for (start, situations), method in product(GROUPS.items(), methods_in(found)):
-        if (method in ORACLES and "e" in situations) or (a := aggregate(ratios.get(method, {}), situations)) is None:
-            continue
-        costs = [result.cost for (_, s, m, _), result in found.items() if m == method and s in situations]
-        interval = "[{:.2f}, {:.2f}]".format(*a.interval)
-        worst = f"{a.worst:.2f} ({a.where[0]}, `{a.where[1]}`)"
-        lines.append(f"| {start} | {method} | {len(costs)} | {a.iqm:.2f} {interval} | {worst} | {np.mean(costs):.2f} |")
+    for start, situations in GROUPS.items():
+        number = len({key[:2] for key in found if key[1] in situations})
+        for method in methods_in(found):
+            a = aggregate(ratios.get(method, {}), situations)
+            if a is None or a.cells < number:
+                continue
+            costs = [result.cost for (_, s, m, _), result in found.items() if m == method and s in situations]
+            interval = "[{:.2f}, {:.2f}]".format(*a.interval)
+            worst = f"{a.worst:.2f} ({a.where[0]}, `{a.where[1]}`)"
+            words = (start, method, len(costs), f"{a.iqm:.2f} {interval}", worst, f"{np.mean(costs):.2f}")
+            lines.append(f"| {' | '.join(map(str, words))} |")
     return "\n".join(lines)
 
 
+def _cell(found: Found, task: str, situation: str, method: str) -> str:
+    """Score / oracle and, in brackets, the score of each seed."""
+    best = oracle(found, task, situation)
+    own = [result.score for key, result in found.items() if key[:3] == (task, situation, method)]
+    each = ", ".join(f"{score:.0f}" for score in own)
+    return f"{np.mean(own) / best:.2f} ({each})" if own and best else each
+
+
 def every_cell(found: Found) -> str:
-    """Score / oracle and, in brackets, the score of each seed, for each situation, task and method."""
-    methods = methods_in(found)
+    """The methods that were not run on dm/cheetah-run alone, for each situation and task."""
+    methods = [m for m in methods_in(found) if any(key[2] == m and not key[0].startswith(CHEETAH) for key in found)]
     lines = [" | ".join(["| ", "task", *methods, "oracle's score |"]), "|---" * (len(methods) + 3) + "|"]
     for situation, task in sorted({(key[1], key[0]) for key in found}):
         best = oracle(found, task, situation)
-        texts = []
-        for method in methods:
-            own = [result.score for key, result in found.items() if key[:3] == (task, situation, method)]
-            each = ", ".join(f"{score:.0f}" for score in own)
-            texts.append(f"{np.mean(own) / best:.2f} ({each})" if own and best else each)
+        texts = [_cell(found, task, situation, method) for method in methods]
         lines.append(" | ".join([f"| {situation}", f"`{task}`", *texts, f"{best:.0f} |" if best else "- |"]))
+    return "\n".join(lines)
+
+
+def every_method(found: Found) -> str:
+    """All methods on dm/cheetah-run, for each situation, and what they cost."""
+    places = sorted({(key[1], key[0]) for key in found if key[0].startswith(CHEETAH)})
+    lines = [" | ".join(["| method", *(place[0] for place in places), "cost |"]), "|---" * (len(places) + 2) + "|"]
+    for method in methods_in(found):
+        texts = [_cell(found, task, situation, method) for situation, task in places]
+        costs = [result.cost for key, result in found.items() if key[2] == method and (key[1], key[0]) in places]
+        lines.append(" | ".join([f"| {method}", *texts, f"{np.mean(costs):.2f} |"]))
     return "\n".join(lines)
 
 
@@ -339,7 +358,7 @@ def details(found: Found) -> str:
 
 def show(seeds: Sequence[int] | None) -> None:
     found = results(seeds)
-    print(summary(found), every_cell(found), details(found), sep="\n\n")
+    print(summary(found), every_cell(found), every_method(found), details(found), sep="\n\n")
     _draw(found, sorted({(key[1], key[0]) for key in found}), methods_in(found))
 
 
