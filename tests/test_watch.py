@@ -19,7 +19,7 @@ import pytest
 import tomli_w
 
 from oht import cli, runs
-from oht.report import html_report, return_pictures, rundata, tuning_pictures, watch
+from oht.report import agent_pictures, histories, html_report, return_pictures, rundata, tuning_pictures, watch
 from oht.report.figure_parts import MOST_POINTS, Figure, duration, thinned
 from oht.report.rundata import Folder, RunData
 from oht.runs import eventlog
@@ -361,7 +361,7 @@ def test_the_copies_of_pbt_and_where_the_champion_comes_from(tmp_path):
     schedule = [row((1e-3, 2e-3, 3e-3), 0), row((1e-3, 2e-3, 2.4e-3), 1), row((1e-3, 2e-3, 2.4e-3), 2)]
     events = [happened("start"), happened("fork", 200, agent=2, source=1), happened("fork", 300, agent=0, source=2)]
     run = the_run(make_run(tmp_path / "a", schedule, events, method="pbt", tune={"actor_lr": "log:1e-5..1e-2"}))
-    assert tuning_pictures.story(run).champions.tolist() == [0, 1, 2]
+    assert histories.history_of(run).champions.tolist() == [0, 1, 2]
     figures = {figure.title: figure for figure in tuning_pictures.tuning(run)}
     agents = figures["Agents"]
     descent = traces(agents)["descent of the champion"]
@@ -386,7 +386,7 @@ def test_probabilities_of_discrete_values(tmp_path):
     assert [trace["name"] for trace in probabilities.data] == ["n_step 1", "n_step 3"]
     assert all(trace["stackgroup"] for trace in probabilities.data)
     assert values.layout["yaxis"]["ticktext"] == ["1", "3"]
-    assert tuning_pictures.story(run).champions.tolist() == [-1, 1, 1]  # nobody with n_step 3 was seen before it played
+    assert histories.history_of(run).champions.tolist() == [-1, 1, 1]  # nobody with n_step 3 was seen before it played
 
 
 def test_a_tuner_of_ones_own_is_shown_as_far_as_its_columns_say(tmp_path):
@@ -416,10 +416,10 @@ def test_a_long_run_is_thinned_but_keeps_its_ends_and_changes():
 
 def test_every_kind_of_event_has_a_sentence():
     for kind in eventlog.KINDS:
-        words = tuning_pictures.sentence(happened(kind, 1000, agent=1, source=2, return_mean=3.5, reason="diverged"))
+        words = agent_pictures.sentence(happened(kind, 1000, agent=1, source=2, return_mean=3.5, reason="diverged"))
         assert re.fullmatch(r"At 1,000 env steps \(20 s\) (the|a|an|agent|all) .*[^.]\.", words), words
-        assert kind == "evaluation" or kind in tuning_pictures.MARKS
-    new = tuning_pictures.sentence(happened("replacement", 0, agent=1, source=-1, reason="saturated"))
+        assert kind == "evaluation" or kind in agent_pictures.MARKS
+    new = agent_pictures.sentence(happened("replacement", 0, agent=1, source=-1, reason="saturated"))
     assert "was saturated and was replaced: it got new weights" in new
 
 
