@@ -19,7 +19,16 @@ import pytest
 import tomli_w
 
 from oht import cli, runs
-from oht.report import agent_pictures, histories, html_report, return_pictures, rundata, tuning_pictures, watch
+from oht.report import (
+    agent_pictures,
+    histories,
+    html_report,
+    return_pictures,
+    rundata,
+    runnames,
+    tuning_pictures,
+    watch,
+)
 from oht.report.figure_parts import MOST_POINTS, Figure, duration, thinned
 from oht.report.rundata import Folder, RunData
 from oht.runs import eventlog
@@ -87,7 +96,7 @@ def test_what_a_run_has_reached(tmp_path):
     assert run.speed == 50.0
     assert run.eta is None  # it is not training
     assert (run.state, run.reason) == ("done", "")
-    row = rundata.summary(run, "static")
+    row = runnames.summary(run, "static")
     assert (row["last"], row["best"], row["best_at"], row["name"]) == (-2.0, -1.0, 200, "a")
     json.dumps(row, allow_nan=False)
 
@@ -214,7 +223,7 @@ def test_two_hundred_runs_of_a_thousand_rows_are_read_quickly(tmp_path):
     folder = Folder(tmp_path / "runs")
     begin = time.process_time()
     found = folder.runs()
-    drawn = return_pictures.returns(found, rundata.labels(found), each=True)
+    drawn = return_pictures.returns(found, runnames.labels(found), each=True)
     first = time.process_time() - begin
     begin = time.process_time()
     folder.runs()
@@ -235,7 +244,7 @@ def test_seeds_of_one_method_share_a_label_and_other_settings_are_named(tmp_path
     make_run(tmp_path / "d", method="oht", population=6, tune={"n_step": "1,3"})
     make_run(tmp_path / "e", method="oht", population=4, tune={"n_step": "1,5"}, seed=3)
     found = Folder(tmp_path).runs()
-    labels = rundata.labels(found)
+    labels = runnames.labels(found)
     assert [labels[run.id] for run in found] == [
         *("static", "static"),
         *("oht, population 4, tune n_step 1,3", "oht, population 6, tune n_step 1,3"),
@@ -246,7 +255,7 @@ def test_seeds_of_one_method_share_a_label_and_other_settings_are_named(tmp_path
 def test_settings_side_by_side(tmp_path):
     a = the_run(make_run(tmp_path / "a", seed=0, hidden=[8, 8], only_0=True))
     b = the_run(make_run(tmp_path / "b", seed=1, hidden=[8, 8], only_1=True))
-    lines = {line.name: line for line in rundata.side_by_side([a, b])}
+    lines = {line.name: line for line in runnames.side_by_side([a, b])}
     assert lines["seed"].values == ("0", "1")
     assert lines["seed"].differs
     assert lines["hidden"] == ("hidden", ("8, 8", "8, 8"), False)
@@ -279,7 +288,7 @@ def test_returns_as_a_mean_with_a_band_or_each_seed_over_steps_or_time(tmp_path)
     make_run(tmp_path / "oht", method="oht", evals=[1.0, 2.0])
     make_run(tmp_path / "other", task="Other-v0", evals=[5.0])
     found = Folder(tmp_path).runs()
-    labels = rundata.labels(found)
+    labels = runnames.labels(found)
     pendulum, other = return_pictures.returns([run for run in found if run.task == "Pendulum-v1"] + found[1:2], labels)
     assert (pendulum.title, other.title) == ("Pendulum-v1", "Other-v0")
     shown = traces(pendulum)
@@ -600,5 +609,5 @@ def test_of_many_runs_only_the_first_seed_of_each_method_has_pictures(tmp_path):
     for number in range(html_report.MOST_DETAILS + 2):
         make_run(tmp_path / str(number), seed=number // 2, method=("static", "oht")[number % 2])
     found = Folder(tmp_path).runs()
-    assert [run.name for run in html_report.with_details(found, rundata.labels(found))] == ["0", "1"]
-    assert len(html_report.with_details(found[:10], rundata.labels(found))) == 10
+    assert [run.name for run in html_report.with_details(found, runnames.labels(found))] == ["0", "1"]
+    assert len(html_report.with_details(found[:10], runnames.labels(found))) == 10

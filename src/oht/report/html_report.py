@@ -15,7 +15,7 @@ import numpy as np
 
 from oht import runs
 from oht.errors import UserError
-from oht.report import return_pictures, rundata, tuning_pictures
+from oht.report import return_pictures, rundata, runnames, tuning_pictures
 from oht.report.figure_parts import Figure, duration
 from oht.report.rundata import Evaluation, RunData
 from oht.report.watch import WEB, plotly_js
@@ -42,7 +42,7 @@ def report(path: Path) -> str:
     if not found:
         why = " ".join(folder.problems) or f"there is no run below {path}; `oht train` makes one."
         raise UserError(why)
-    labels = rundata.labels(found)
+    labels = runnames.labels(found)
     detailed = with_details(found, labels)
     pictures, problems = {}, list(folder.problems)
     for run in detailed:
@@ -175,13 +175,13 @@ def _details(found: Sequence[RunData], detailed: Sequence[RunData], labels: Mapp
 
 def _detail(run: RunData, label: str, drawn: bool, opened: bool) -> str:
     figures = f'<div class="figures" data-run="{run.id}"></div>' if drawn else ""
-    versions = ", ".join(f"{name} {version}" for name, version in rundata.versions(run).items())
+    versions = ", ".join(f"{name} {version}" for name, version in runnames.versions(run).items())
     started = run.facts.get("started", "")
-    pairs = ((escape(name), escape(value)) for name, value in rundata.flat(run.config).items())
+    pairs = ((escape(name), escape(value)) for name, value in runnames.flat(run.config).items())
     settings = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in pairs)
     return f"""<details{" open" if opened else ""}><summary>{escape(f"{label}, seed {run.seed}, {run.task}")}
 <span class="second">{escape(run.name)}, <span class="state {run.state}">{run.state}</span></span></summary>
 <p class="note">{escape(tuning_pictures.tuning_note(run))}</p>{figures}
-<h3>Command</h3><pre>{escape(rundata.command(run))}</pre>
+<h3>Command</h3><pre>{escape(runnames.command(run))}</pre>
 <h3>Started and versions</h3><p class="note">{escape(f"{started}; {versions}")}</p>
 <h3>Config</h3><dl class="settings">{settings}</dl></details>"""

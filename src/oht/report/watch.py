@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from oht.errors import UserError
-from oht.report import return_pictures, rundata, tuning_pictures
+from oht.report import return_pictures, rundata, runnames, tuning_pictures
 from oht.report.rundata import RunData
 
 HOST = "127.0.0.1"
@@ -67,8 +67,8 @@ class Watch:
     def runs(self) -> dict[str, Any]:
         """The table of runs; reads the folder anew, the other answers are about what was read here."""
         found = self.folder.runs()
-        self._known, self._labels = {run.id: run for run in found}, rundata.labels(found)
-        rows = [rundata.summary(run, self._labels[run.id]) for run in found]
+        self._known, self._labels = {run.id: run for run in found}, runnames.labels(found)
+        rows = [runnames.summary(run, self._labels[run.id]) for run in found]
         return {"root": str(self.folder.root), "runs": rows, "problems": self.folder.problems}
 
     def returns(self, runs: str, by: str = "steps", each: str = "0") -> list[dict[str, Any]]:
@@ -84,7 +84,7 @@ class Watch:
     def config(self, run: str, other: str = "") -> dict[str, Any]:
         chosen = [self._run(id) for id in (run, other) if id]
         columns = [f"{self._labels[each.id]}, seed {each.seed} ({each.name})" for each in chosen]
-        return {"columns": columns, "rows": [row._asdict() for row in rundata.side_by_side(chosen)]}
+        return {"columns": columns, "rows": [row._asdict() for row in runnames.side_by_side(chosen)]}
 
     def _run(self, id: str) -> RunData:
         if not self._known:
