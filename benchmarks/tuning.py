@@ -10,6 +10,7 @@ b, c and d, the better of n = 3 and n = 5 in e, and static itself in a.
 
     python benchmarks/tuning.py run --situations p --seeds 0,1   # each entry of the portfolio as a constant value
     python benchmarks/tuning.py show --seeds 0,1
+    python benchmarks/tuning.py run --situations o               # what `overlap` does to returns
 """
 
 import argparse
@@ -65,6 +66,7 @@ SITUATIONS: Mapping[str, Situation] = {
     "e": Situation(
         "delayed rewards, n = 1", (CHEETAH, GYM), ("--n-step", "1"), ("--tune", "n_step=1,2,3,5"), "@delay5"
     ),
+    "o": Situation("from the default, played while learning", (CHEETAH, GYM), ("--overlap", "true"), ()),
     "p": Situation("one entry of the portfolio", (CHEETAH, GYM, WALKER), (), (), default="p"),
 }
 CANDIDATES: Mapping[str, tuple[str, ...]] = {  # for the portfolio that is raced where nothing is named
@@ -103,11 +105,10 @@ def methods_of(situation: str, task: str) -> dict[str, tuple[str, ...]]:
     if situation == "p":
         entries = {f"static, {name}": ("--method", "static", *words) for name, words in CANDIDATES.items()}
         return {"static": ("--method", "static"), **entries}
-    found: dict[str, tuple[str, ...]] = {
-        "static": ("--method", "static"),
-        "oht": ("--method", "oht", *where.tune),
-        "random": ("--method", "random", *where.tune),
-    }
+    found: dict[str, tuple[str, ...]] = {"static": ("--method", "static"), "oht": ("--method", "oht", *where.tune)}
+    if situation == "o":
+        return found
+    found["random"] = ("--method", "random", *where.tune)
     if situation == "a":
         found["static, ratio 2"] = ("--method", "static", "--replay-ratio", "2")
     if situation == "e":
