@@ -38,6 +38,7 @@ COMMON = ["--hidden", "64,64", "--steps", "150000", "--eval-every", "10000", "--
 LAST = 3  # evaluations that a score is the mean of
 
 ORACLES = ("static, n = 3", "static, n = 5")  # of situation e; the default is that of b, c and d
+MATRIX = "abcde"  # the situations that methods are judged by
 ORDER = ("static", "static, ratio 2", *ORACLES, "oht", "random")  # in tables, before all others
 
 CHEETAH, GYM, WALKER = "dm/cheetah-run", "gym/half-cheetah", "dm/walker-walk"
@@ -360,7 +361,9 @@ def details(found: Found) -> str:
 def show(seeds: Sequence[int] | None) -> None:
     found = results(seeds)
     print(summary(found), every_cell(found), every_method(found), details(found), sep="\n\n")
-    _draw(found, sorted({(key[1], key[0]) for key in found}), methods_in(found))
+    places = sorted({(key[1], key[0]) for key in found if key[1] in MATRIX})
+    if places:
+        _draw(found, places, [method for method in methods_in(found) if method in ORDER])
 
 
 def _draw(found: Mapping[Any, Result], places: Sequence[tuple[str, str]], order: Sequence[str]) -> None:
@@ -399,7 +402,7 @@ def main() -> None:
     parser.add_argument("what", choices=("run", "show", "list"))
     parser.add_argument("--seeds", default="3,4,5")
     parser.add_argument("--methods", default="", help="only these, separated by ';'")
-    parser.add_argument("--situations", default="abcde")
+    parser.add_argument("--situations", default=MATRIX)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "tuning")
     options = parser.parse_args()
