@@ -20,7 +20,7 @@ from oht.population import Learner
 TASKS = ("dm/walker-run", "dm/cheetah-run", "gym/half-cheetah")
 CASES = {  # name: (settings, goal)
     "static, P = 1": ({"method": "static"}, 0.10),
-    "oht, P = 5, one plays": ({"method": "oht"}, 0.05),
+    "oht, P = 5, one plays": ({"method": "oht", "tune": {"n_step": oht.Choice(1, 2, 3, 4, 5)}}, 0.05),
     "oht-nstep, P = 5, one plays": ({"method": "oht-nstep", "tune": {"n_step": oht.Choice(1, 2, 3, 4, 5)}}, 0.05),
     "oht-lr, P = 11, ten play": ({"method": "oht-lr", "population": 10}, 0.05),
 }

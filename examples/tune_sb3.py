@@ -81,7 +81,7 @@ def main(steps: int = 10_000, method: str = "oht", seed: int = 0, **settings: An
 
 
 if __name__ == "__main__":
-    tuner, score = main()
+    tuner, score = main(population=5)
     row = tuner.schedule[-1]
     for j in range(tuner.population):
         rate, gamma, mean, error = (row[f"agent/{j}/{name}"] for name in ("learning_rate", "gamma", "mean", "error"))

@@ -155,8 +155,8 @@ ANY = (-math.inf, math.inf)
 RATIO = (1.0, 0, 1000)
 SETTINGS: dict[str, dict[str, tuple]] = {
     "static": {"replay_ratio": RATIO},
-    "oht": {"population": (5, 2, 1000), "budget": (2.0, 0, 1000)},
-    "random": {"population": (5, 2, 1000), "budget": (2.0, 0, 1000)},
+    "oht": {"population": (None, 2, 1000), "budget": (2.0, 0, 1000)},
+    "random": {"population": (None, 2, 1000), "budget": (2.0, 0, 1000)},
     "oht-nstep": {
         "beta": (None, 0, math.inf),
         "epsilon": (0.1, 0, 1),
@@ -547,7 +547,7 @@ def test_the_first_agent_has_the_runs_own_choice_if_it_is_one(base, first):
     """Five agents and three choices: two of the ends, one of the middle; or one end less, for the start."""
     tune = {"actor_lr+critic_lr": Choice(1e-2, 1e-3, 1e-4), "gamma": Float(low=0.9, high=0.99)}
     own = HYPER | dict(zip(("actor_lr", "critic_lr"), base, strict=True))
-    values = race.make(race.Race(), tune, own).init(rng_of(0)).values
+    values = race.make(race.Race(population=5), tune, own).init(rng_of(0)).values
     np.testing.assert_array_equal(values["actor_lr"], values["critic_lr"])
     assert values["actor_lr"][0] == first
     assert sorted(values["actor_lr"], reverse=True) == [1e-2, 1e-2, 1e-3, 1e-4, 1e-4]
@@ -565,8 +565,16 @@ def test_eight_combinations_get_an_agent_each():
     values = build("oht", {}, eight).init(rng_of(0)).values
     np.testing.assert_array_equal(values["n_step"], [1, 1, 2, 2, 3, 3, 4, 4])
     np.testing.assert_array_equal(values["gamma"], 4 * [0.98, 0.99])
-    assert build("oht", {}, {"n_step": Choice(*range(1, 10))}).population == 5
-    assert build("oht", {}, {"n_step": Choice(1, 2), "gamma": Float(low=0.9, high=0.99)}).population == 5
+
+
+def test_there_are_two_more_agents_than_dimensions_unless_the_population_is_given():
+    """More agents than a run can train share its gradient steps until nobody learns."""
+    nine, rate = {"n_step": Choice(*range(1, 10))}, {"actor_lr+critic_lr": LogFloat(low=1e-5, high=1e-2)}
+    assert build("oht", {}, nine).population == 3
+    assert build("oht", {}, rate).population == 3
+    assert build("oht", {}, {**nine, **rate, "gamma": Float(low=0.9, high=0.99)}).population == 5
+    assert build("random", {}, {**nine, **rate}).population == 4
+    assert build("oht", {"population": 7}, rate).population == 7
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def finite(row: dict[str, float]) -> bool:
 
 
 def test_oht_leaves_the_bad_learning_rate():
-    tuner, score = MAIN(steps=10_000)
+    tuner, score = MAIN(steps=10_000, population=5)
     assert tuner.env_steps == 10_000
     assert len(tuner.schedule) == (10_000 - FIRST) // EPISODE
     assert all(map(finite, tuner.schedule))

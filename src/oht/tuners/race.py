@@ -41,8 +41,8 @@ PORTFOLIO: tuple[dict[str, float], ...] = (  # raced where nothing is said to be
 
 @dataclass(frozen=True)
 class Race:
-    population: int = setting(
-        5, "agents, if the space is not a few discrete combinations, each of which gets one", low=2, high=1000
+    population: int | None = setting(
+        None, "agents, unless a few combinations get one each; none: two more than dimensions", low=2, high=1000
     )
     budget: float = setting(2.0, "gradient steps of all agents together for each env step", low=0, high=1000)
 
@@ -141,7 +141,7 @@ def population_of(settings: Race, space: Space, known: Mapping[str, float]) -> i
         if number < 2:
             raise UserError("a race needs at least two different values; name more, as in tune n_step=1,2,3.")
         return number
-    return settings.population
+    return settings.population or 2 + len(space.choices) + len(space.continuous)
 
 
 def values_of(rng: np.random.Generator, space: Space, known: Mapping[str, float], number: int) -> dict[str, np.ndarray]:
