@@ -137,9 +137,14 @@ def controls(task: str) -> dict[tuple[str, str], tuple[str, ...]]:
     if task != CHEETAH:
         return {}
     replayed = ("--method", "schedule", "--from", OHT_RUN, "--replay-ratio", "2")
+
+    def alike(rate: str, number: str) -> tuple[str, ...]:
+        """As many agents as `oht` has there."""
+        return ("--method", "oht", "--population", number, "--tune", f"actor_lr+critic_lr=log:{rate}:0:1e-6:1e-1")
+
     return {
-        ("a", "oht, one value"): ("--method", "oht", "--tune", "actor_lr+critic_lr=log:1e-3:0:1e-6:1e-1"),
-        ("b", "oht, one value"): ("--method", "oht", "--tune", "actor_lr+critic_lr=log:1e-5:0:1e-6:1e-1"),
+        ("a", "oht, one value"): alike("1e-3", "4"),
+        ("b", "oht, one value"): alike("1e-5", "3"),
         ("a", "schedule of oht, ratio 2"): replayed,
         ("b", "schedule of oht, ratio 2"): replayed,
     }
