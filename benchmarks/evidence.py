@@ -104,8 +104,8 @@ def evaluations(run: Path) -> Iterator[tuple[int, str, str, int, str]]:
     metrics = runs.columns(run / "metrics.csv")
     for row in runs.rows(run / "evals.csv"):
         updates = int(metrics["updates"][metrics["env_steps"] <= row["env_steps"]][-1])
-        returns = (f"{row[name]:.6g}" for name in ("return_mean", "return_std"))
-        yield int(row["env_steps"]), *returns, updates, f"{row['wall_time']:.0f}"  # pyright: ignore[reportReturnType]
+        mean, deviation = f"{row['return_mean']:.6g}", f"{row['return_std']:.6g}"
+        yield int(row["env_steps"]), mean, deviation, updates, f"{row['wall_time']:.0f}"
 
 
 # Commands
@@ -148,6 +148,8 @@ def main() -> int:
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "evidence")
     options = parser.parse_args()
     names = options.suites.split(",")
+    if other := set(names).difference(SUITES):
+        parser.error(f"there is no suite {', '.join(sorted(other))}; choose from {', '.join(SUITES)}.")
     if options.what == "show":
         return show(names, options.runs)
     return train([part for part in PARTS if part.suite in names], options.runs, options.jobs)

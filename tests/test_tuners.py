@@ -568,7 +568,7 @@ def test_eight_combinations_get_an_agent_each():
 
 
 def test_there_are_two_more_agents_than_dimensions_unless_the_population_is_given():
-    """More agents than a run can train share its gradient steps until nobody learns."""
+    """The gradient steps are divided among all of them."""
     nine, rate = {"n_step": Choice(*range(1, 10))}, {"actor_lr+critic_lr": LogFloat(low=1e-5, high=1e-2)}
     assert build("oht", {}, nine).population == 3
     assert build("oht", {}, rate).population == 3
