@@ -78,6 +78,7 @@ bench: $(READY) $(PEERS)/.ready  ## speed, beside the peers; about half an hour
 	$(BIN)/python benchmarks/throughput.py
 	$(BIN)/python benchmarks/costs.py
 	$(BIN)/python benchmarks/baselines.py
+	$(BIN)/python benchmarks/acting.py
 	$(BIN)/python benchmarks/outside_learning.py
 	$(BIN)/python benchmarks/end_to_end.py --peers $(PEERS)/bin/python
 	$(BIN)/python benchmarks/populations.py --peers $(PEERS)/bin/python

@@ -22,7 +22,7 @@ from oht import runs
 HERE = Path(__file__).parent
 HIDDEN, BATCH = (300, 300), 100
 EPISODE = 1000  # HalfCheetah never ends before
-GOALS = {"SBX, train_freq 50": 1.3, "SB3": 3.5}  # times as fast
+GOALS = {"SBX, train_freq 50": 1.3, "SBX, train_freq 1": 1.3, "SB3": 3.5}  # times as fast
 
 Times = dict[str, list[float]]
 
