@@ -241,6 +241,19 @@ def test_agents_that_train_alone_are_copied_only_once(long_episode, monkeypatch)
     assert number == {"take": 3, "replay_of": 3, "put": 1}
 
 
+def test_one_agent_alone_gets_what_it_gets_on_an_axis_of_its_own():
+    shapes = []
+
+    def scaled(agent, shared):
+        shapes.append(agent["w"].shape)
+        return {"w": agent["w"] * shared["c"]}, agent["w"].sum()
+
+    agents, shared, axes = {"w": jnp.arange(6.0).reshape(1, 2, 3)}, {"c": jnp.array(3.0)}, (0, None)
+    found, expected = (f(agents, shared) for f in (population.alone(scaled, axes), jax.vmap(scaled, axes)))
+    assert jax.tree.all(jax.tree.map(lambda a, b: a.shape == b.shape and (a == b).all(), found, expected))
+    assert shapes == [(2, 3), (2, 3)]
+
+
 def test_what_act_does_not_read_is_zero():
     leaves, structure = jax.tree.flatten(({"a": np.ones(2, np.float32), "b": np.ones(3, np.float32)}, {}))
     arguments = population.Arguments(structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves))
