@@ -27,7 +27,7 @@ GOALS = {"SBX, train_freq 50": 1.3, "SBX, train_freq 1": 1.3, "SB3": 3.5}  # tim
 Times = dict[str, list[float]]
 
 
-def ours(steps: int) -> float:
+def ours(overlap: bool, steps: int) -> float:
     """From the wall times in metrics.csv; the row of the first iteration, which compiles, is where the clock starts."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
@@ -38,6 +38,7 @@ def ours(steps: int) -> float:
             "--eval-episodes": 1,
             "--hidden": ",".join(map(str, HIDDEN)),
             "--batch-size": BATCH,
+            "--overlap": str(overlap).lower(),
             "--out": out,
         }
         flags = [str(part) for pair in settings.items() for part in pair]
@@ -70,7 +71,8 @@ def peer(python: Path, name: str, train_freq: int, steps: int) -> float:
 
 def contenders(python: Path) -> dict[str, Callable[[int], float]]:
     return {
-        "oht": ours,
+        "oht": partial(ours, False),
+        "oht, --overlap true": partial(ours, True),
         "SBX, train_freq 50": partial(peer, python, "sbx", 50),
         "SBX, train_freq 1": partial(peer, python, "sbx", 1),
         "SB3": partial(peer, python, "sb3", 1),
