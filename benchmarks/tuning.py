@@ -227,6 +227,12 @@ class Result(NamedTuple):
     minutes: float
     curve: np.ndarray
 
+    @property
+    def kept(self) -> float:
+        """The score beside the best that the run ever had: well below 1 if it learned and then collapsed."""
+        means = np.convolve(self.curve, np.full(LAST, 1 / LAST), "valid")
+        return float(means[-1] / means.max())
+
 
 def results(seeds: Sequence[int] | None = None) -> dict[tuple[str, str, str, int], Result]:
     grouped: dict[tuple[str, str, str, int], list[dict[str, str]]] = {}
@@ -320,9 +326,9 @@ def summary(found: Found) -> str:
 
 
 def _cell(found: Found, task: str, situation: str, method: str) -> str:
-    """Score / oracle and, in brackets, the score of each seed."""
+    """Score / oracle and, in brackets, the scores in the order of seeds."""
     best = oracle(found, task, situation)
-    own = [result.score for key, result in found.items() if key[:3] == (task, situation, method)]
+    own = [found[key].score for key in sorted(found) if key[:3] == (task, situation, method)]
     each = ", ".join(f"{score:.0f}" for score in own)
     return f"{np.mean(own) / best:.2f} ({each})" if own and best else each
 
@@ -350,16 +356,15 @@ def every_method(found: Found) -> str:
 
 
 def details(found: Found) -> str:
-    """Regret to the oracle, area under the curve, cost and wall time of each cell."""
-    lines = ["| | task | method | score | regret | area | cost | minutes |", "|---|---|---|---|---|---|---|---|"]
+    """Regret to the oracle, area under the curve, cost, wall time, and what the worst seed kept of its best score."""
+    lines = ["| | task | method | score | regret | area | cost | minutes | kept |", "|---" * 9 + "|"]
     for situation, task, method in sorted({(key[1], key[0], key[2]) for key in found}):
         own = [result for key, result in found.items() if key[:3] == (task, situation, method)]
         score, area, cost, minutes = np.mean([result[:4] for result in own], axis=0)
         best = oracle(found, task, situation)
         regret = f"{best - score:.0f}" if best else "-"
-        lines.append(
-            f"| {situation} | `{task}` | {method} | {score:.0f} | {regret} | {area:.0f} | {cost:.2f} | {minutes:.1f} |"
-        )
+        numbers = f"{score:.0f} | {regret} | {area:.0f} | {cost:.2f} | {minutes:.1f}"
+        lines.append(f"| {situation} | `{task}` | {method} | {numbers} | {min(r.kept for r in own):.2f} |")
     return "\n".join(lines)
 
 
