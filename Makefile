@@ -74,7 +74,7 @@ $(PEERS)/.ready: benchmarks/peers.txt
 peers-test: $(PEERS)/.ready  ## the examples with Stable-Baselines3, which is installed in .venv-peers; a few minutes
 	PYTHONPATH=src $(PEERS)/bin/python -m pytest --timeout 3600 tests_peers
 
-bench: $(READY) $(PEERS)/.ready  ## speed, beside the peers; about half an hour
+bench: $(READY) $(PEERS)/.ready  ## speed, beside the peers; about three quarters of an hour
 	$(BIN)/python benchmarks/throughput.py
 	$(BIN)/python benchmarks/costs.py
 	$(BIN)/python benchmarks/baselines.py
