@@ -120,11 +120,12 @@ def train(parts: Sequence[Part], folder: Path, jobs: int) -> int:
             while sweep.poll() is None:
                 time.sleep(NAP)
                 store(chosen.jobs(), chosen.steps, place, table)
-        finally:
-            sweep.wait()  # Ctrl-C reaches it, too: its runs save what they have
-            store(chosen.jobs(), chosen.steps, place, table)
-        if sweep.returncode:
-            return sweep.returncode
+        except KeyboardInterrupt:  # it reaches the sweep, too, whose runs save what they have
+            pass
+        code = sweep.wait()
+        store(chosen.jobs(), chosen.steps, place, table)
+        if code:
+            return code
     return 0
 
 
