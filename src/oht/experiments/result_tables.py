@@ -4,7 +4,7 @@ import math
 import re
 import tomllib
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -230,7 +230,7 @@ def show(summary: Summary, console: Console) -> None:
 
 
 def tables(summary: Summary) -> list[Table]:
-    """Normalised scores, performance profile, probabilities of improvement, returns: as many as the runs allow."""
+    """Normalised scores, performance profile, probabilities of improvement, returns, cost: what the runs allow."""
     made: list[Table] = []
     tasks = counted(len(summary.tasks), "task")
     if summary.scaled:
@@ -265,7 +265,7 @@ def tables(summary: Summary) -> list[Table]:
         )
         rows = [[n.method, n.versus, _value(n, 2), _interval(n, 2)] for n in pairs]
         made.append(Table("Probability of improvement", ["X", "Y", "P(X > Y)", "95 % interval"], rows, [note]))
-    return [*made, _by_task(summary)]
+    return [*made, _by_task(summary), *_costs(summary)]
 
 
 def _by_task(summary: Summary) -> Table:
@@ -278,6 +278,24 @@ def _by_task(summary: Summary) -> Table:
         rows.append([task, span(int(n.seeds) for n in own.values()), *cells])
     note = "Mean ± standard deviation over seeds of the evaluation nearest to that step."
     return Table(f"Returns at {summary.steps:,} env steps", ["task", "seeds", *summary.labels], rows, [note])
+
+
+def _costs(summary: Summary) -> Iterator[Table]:
+    """None where no run tells what it cost."""
+    digits = {"cost": 2, "minutes": 1}
+    found = {(n.statistic, n.method): n for n in summary.numbers if n.statistic in digits}
+    rows: list[list[Cell]] = []
+    for label in summary.labels:
+        own = {name: found[name, label] for name in digits if (name, label) in found}
+        cells = [Score(own[name].value, own[name].std, digits[name]) if name in own else "-" for name in digits]
+        rows.append([label, span(int(n.seeds) for n in own.values()) if own else "-", *cells])
+    if found:
+        note = (
+            "Mean ± standard deviation over runs. Gradient steps are those of all agents. Minutes are those of the "
+            "clock: runs beside each other on one machine slow each other down."
+        )
+        header = ["method", "runs", "gradient steps / env step", "minutes"]
+        yield Table(f"Cost up to {summary.steps:,} env steps", header, rows, [note])
 
 
 def _value(number: Number, digits: int) -> Cell:

@@ -40,10 +40,21 @@ class Curve(NamedTuple):
     env_steps: np.ndarray
     return_mean: np.ndarray
     trained: int | None = None  # env steps of the run's last evaluation, if that does not count
+    updates: np.ndarray | None = None  # gradient steps of all agents up to then; None: not known
+    seconds: np.ndarray | None = None  # since the run began
 
     @property
     def end(self) -> int:
         return self.trained or int(self.env_steps[-1])
+
+    @property
+    def cost(self) -> np.ndarray | None:
+        """Gradient steps of all agents for each env step."""
+        return None if self.updates is None else self.updates / self.env_steps
+
+    @property
+    def minutes(self) -> np.ndarray | None:
+        return None if self.seconds is None else self.seconds / 60
 
 
 @dataclass(frozen=True)
@@ -108,11 +119,23 @@ def read(run: Path) -> Curve | None:
         rows = runs.rows(path)
         steps = np.array([int(row["env_steps"]) for row in rows], int)
         returns = np.array([row["return_mean"] for row in rows], float)
+        seconds = np.array([row["wall_time"] for row in rows], float) if rows and "wall_time" in rows[0] else None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} cannot be read as a table of evaluations: {error}.") from None
     if not np.isfinite(returns).all() or (np.diff(steps) < 0).any():
         raise UserError(f"{path} is damaged: returns must be finite and env_steps must grow.")
-    return Curve(steps, returns) if rows else None
+    return Curve(steps, returns, None, _updates(run, steps), seconds) if rows else None
+
+
+def _updates(run: Path, env_steps: np.ndarray) -> np.ndarray | None:
+    """The gradient steps of all agents up to each number of env steps; None if the run has not written them."""
+    path = run / "metrics.csv"
+    try:
+        rows = runs.rows(path)
+        known, updates = (np.array([row[name] for row in rows], float) for name in ("env_steps", "updates"))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} cannot be read as a table of iterations: {error}.") from None
+    return np.concatenate([[0], updates])[np.searchsorted(known, env_steps, side="right")] if rows else None
 
 
 def within(curve: Curve, budget: int) -> Curve:
@@ -120,16 +143,20 @@ def within(curve: Curve, budget: int) -> Curve:
     counts = curve.env_steps <= SLACK * budget
     if counts.all() or not counts.any():
         return curve
-    return Curve(curve.env_steps[counts], curve.return_mean[counts], curve.end)
+    kept = [None if values is None else values[counts] for values in (curve.updates, curve.seconds)]
+    return Curve(curve.env_steps[counts], curve.return_mean[counts], curve.end, *kept)
 
 
-def on_grid(curve: Curve, grid: ArrayLike) -> np.ndarray:
-    """The evaluation nearest to each tick; nan where the start of the run is nearer, and after its end."""
+def on_grid(curve: Curve, grid: ArrayLike, values: np.ndarray | None = None) -> np.ndarray:
+    """The evaluation nearest to each tick: its return, or its `values`.
+
+    It is nan where the start of the run is nearer, and after its end.
+    """
     ticks = np.asarray(grid, float)
     steps = np.concatenate([[0], curve.env_steps])
-    returns = np.concatenate([[np.nan], curve.return_mean])
+    known = np.concatenate([[np.nan], curve.return_mean if values is None else values])
     middles = (steps[1:] + steps[:-1]) / 2
-    return np.where(ticks > curve.end, np.nan, returns[np.searchsorted(middles, ticks)])
+    return np.where(ticks > curve.end, np.nan, known[np.searchsorted(middles, ticks)])
 
 
 def returns_at(results: Results, at: int) -> dict[Pair, np.ndarray]:
@@ -303,8 +330,8 @@ class Number(NamedTuple):
     value: float = math.nan  # nan: too few seeds
     low: float | None = None  # of the 95 % interval, which single seeds do not have
     high: float | None = None
-    std: float | None = None  # of a return, over seeds
-    seeds: str = ""
+    std: float | None = None  # of a return over seeds, of a cost over runs
+    seeds: str = ""  # of each task; of a cost: runs
 
 
 @dataclass(frozen=True)
@@ -342,7 +369,12 @@ def summarise(results: Results, at: int | None = None) -> Summary:
         )
     normal = {label: [normalised(task, returns[task, label]) for task in scaled] for label in labels}
     raw = {label: [returns[task, label] for task in tasks] for label in labels}
-    numbers = [*(_statistics(normal) if scaled else ()), *(_improvements(raw) if tasks else ()), *_returns(returns)]
+    numbers = [
+        *(_statistics(normal) if scaled else ()),
+        *(_improvements(raw) if tasks else ()),
+        *_returns(returns),
+        *_costs(results, steps),
+    ]
     return Summary(steps, labels, tasks, scaled, numbers, notes)
 
 
@@ -373,6 +405,17 @@ def _returns(returns: Mapping[Pair, np.ndarray]) -> Iterator[Number]:
     for (task, label), values in returns.items():
         std = float(deviation(values)) if len(values) > 1 else None
         yield Number("return", label, task=task, value=float(np.mean(values)), std=std, seeds=str(len(values)))
+
+
+def _costs(results: Results, steps: int) -> Iterator[Number]:
+    """Of all runs of a method that have both a score and a file that tells the cost."""
+    for label in results.labels:
+        own = [curve for (_, other), seeds in results.curves.items() if other == label for curve in seeds.values()]
+        for name in ("cost", "minutes"):
+            values = np.array([on_grid(curve, steps, x) for curve in own if (x := getattr(curve, name)) is not None])
+            if (known := values[~np.isnan(values)]).size:
+                std = float(deviation(known)) if len(known) > 1 else None
+                yield Number(name, label, value=float(np.mean(known)), std=std, seeds=str(len(known)))
 
 
 def _estimates(statistic: Callable[..., np.ndarray], *methods: Scores) -> list[dict[str, Any]]:
