@@ -1,7 +1,7 @@
 """The comparisons of results/suites at 200 000 env steps: days of training, on one machine or on several in turn.
 
     python benchmarks/evidence.py run --jobs 2     # trains what the CSV files lack; again: continues where it stopped
-    python benchmarks/evidence.py show             # scores and figures of what there is
+    python benchmarks/evidence.py show             # tables of what there is, and figures in results/evidence
 
 `oht sweep` trains, one seed of everything before the second. Each finished run is added to results/evidence/SUITE.csv
 at once. On another machine these runs are put back into the folder of the sweep, which then trains only the others.
@@ -13,19 +13,44 @@ import csv
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+from matplotlib.figure import Figure
+
 from oht import runs
-from oht.experiments import suites
+from oht.experiments import figures, scores, suites
 from oht.experiments.job import finished
+from oht.experiments.result_tables import PAPER
+from oht.experiments.scores import Curve, Results
 from oht.experiments.suites import Job, Suite
 
 ROOT = Path(__file__).parent.parent
 TABLES = ROOT / "results" / "evidence"
 COLUMNS = ("task", "method", "seed", "env_steps", "return", "return_std", "gradient_steps", "wall_time")
-EVALS = {"env_steps": "env_steps", "return_mean": "return", "return_std": "return_std", "wall_time": "wall_time"}
+FILES = {  # of a run folder: their columns, and what these are called here
+    "evals.csv": {
+        "env_steps": "env_steps",
+        "return_mean": "return",
+        "return_std": "return_std",
+        "wall_time": "wall_time",
+    },
+    "metrics.csv": {"env_steps": "env_steps", "updates": "gradient_steps"},
+}
+CHEETAH = "dm/cheetah-run"
+WRONG_RATES = ("1e-5", "1e-4", "1e-2")
+VERSUS: Mapping[str, Mapping[str, str]] = {  # the static agent that a method should improve on
+    "delayed": {"oht": "n1", "n5": "n1"},
+    "wrong-start": {f"oht-{rate}": f"static-{rate}" for rate in WRONG_RATES},
+    "dense": dict.fromkeys(("oht", "ratio2", "oht-nstep"), "static"),
+    "others": {},
+    "long": {"oht": "static"},
+}
+PAPERS_NAMES = {"static": "td3"}  # in its Table 1
+DPI = 150
 NAP = 10.0  # seconds between two looks at the sweep
 
 
@@ -44,11 +69,13 @@ class Part(NamedTuple):
         return [str(path_of(self.suite)), "--seeds", str(self.seeds), *only, "--jobs", str(jobs), "--out", str(folder)]
 
 
-SUITES = ("delayed", "wrong-start", "dense")
+SUITES = ("delayed", "wrong-start", "dense", "others", "long")
 FIVE_SEEDS = {"delayed": ("n1", "oht"), "dense": ("static", "oht")}  # all others have three
 PARTS = [
-    *(Part(suite, seeds) for seeds in (1, 2, 3) for suite in SUITES),
+    *(Part(suite, seeds) for seeds in (1, 2, 3) for suite in ("delayed", "wrong-start", "dense")),
     *(Part(suite, seeds, methods) for seeds in (4, 5) for suite, methods in FIVE_SEEDS.items()),
+    Part("others", 3),
+    Part("long", 1),
 ]
 OHT = (sys.executable, "-c", "import sys; from oht.cli import main; sys.exit(main(sys.argv[1:]))")
 
@@ -75,15 +102,16 @@ def stored(table: Path) -> dict[tuple[str, str, int], list[dict[str, str]]]:
 
 
 def put_back(table: Path, folder: Path) -> None:
-    """The evaluations of stored runs where `oht sweep` and `oht scores` look for them; others are left as they are."""
+    """Stored runs where `oht sweep` and `oht scores` look for them; runs that are there are left as they are."""
     for (task, label, seed), rows in stored(table).items():
-        path = Job(task, label, seed, {}).path(folder) / "evals.csv"
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("w", newline="") as file:
-                writer = csv.writer(file, lineterminator="\n")
-                writer.writerow(EVALS)
-                writer.writerows([row[name] for name in EVALS.values()] for row in rows)
+        run = Job(task, label, seed, {}).path(folder)
+        if not (run / "evals.csv").exists():
+            run.mkdir(parents=True, exist_ok=True)
+            for name, columns in FILES.items():
+                with (run / name).open("w", newline="") as file:
+                    writer = csv.writer(file, lineterminator="\n")
+                    writer.writerow(columns)
+                    writer.writerows([row[column] for column in columns.values()] for row in rows)
 
 
 def store(jobs: Sequence[Job], steps: int, folder: Path, table: Path) -> None:
@@ -108,6 +136,120 @@ def evaluations(run: Path) -> Iterator[tuple[int, str, str, int, str]]:
         yield int(row["env_steps"]), mean, deviation, updates, f"{row['wall_time']:.0f}"
 
 
+# Tables and figures
+
+
+def planned(name: str) -> int:
+    return len({job.name for part in PARTS if part.suite == name for job in part.chosen().jobs()})
+
+
+def results(name: str) -> Results:
+    """The stored runs of a suite, which may be none."""
+    suite, curves = source(name), {}
+    for (task, label, seed), rows in stored(TABLES / f"{name}.csv").items():
+        steps, returns, updates, seconds = (
+            np.array([float(row[column]) for row in rows])
+            for column in ("env_steps", "return", "gradient_steps", "wall_time")
+        )
+        curve = scores.within(Curve(steps.astype(int), returns, None, updates, seconds), suite.steps)
+        curves.setdefault((task, label), {})[seed] = curve
+    return Results(
+        {pair: dict(sorted(curves[pair].items())) for pair in suite.pairs if pair in curves},
+        suite.steps,
+        list(suite.pairs),
+    )
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    first, *others = (f"| {' | '.join(cells)} |" for cells in (header, *rows))
+    return "\n".join([first, f"|{'---|' * len(header)}", *others])
+
+
+def summary(suite: Suite, found: Results) -> str:
+    """A line for each method: normalised scores, the probability that it improves on static, and what it cost."""
+    known = scores.summarise(found, suite.steps)
+    numbers = {(n.statistic, n.method): n for n in known.numbers}
+    rows = []
+    for label in known.labels:
+        ratio, minutes = (numbers[name, label] for name in ("cost", "minutes"))
+        values = ["", "", "", ""]
+        if known.scaled:
+            mean, median, best, iqm = (numbers[name, label] for name in ("mean", "median", "best_ratio", "iqm"))
+            values = [f"{n.value:.2f}" for n in (mean, median, best)] + [with_interval(iqm.value, iqm.low, iqm.high)]
+        better = improvement(found, known.tasks, suite.steps, label, VERSUS[suite.name].get(label))
+        rows.append([suite.title_of(label), ratio.seeds, *values, better, f"{ratio.value:.2f}", f"{minutes.value:.0f}"])
+    chance = "P(better than static), 95 % interval"
+    return markdown(
+        ["method", "runs", "mean", "median", "best ratio", "IQM, 95 % interval", chance, "cost", "minutes"], rows
+    )
+
+
+def improvement(found: Results, tasks: Sequence[str], steps: int, label: str, other: str | None) -> str:
+    """P(X > Y) for a run of each on the same task; empty where there is nothing to compare with."""
+    returns = scores.returns_at(found, steps)
+    if other is None or not tasks or (tasks[0], other) not in returns:
+        return ""
+    x, y = ([returns[task, name] for task in tasks] for name in (label, other))
+    if min(map(len, (*x, *y))) < scores.MIN_SEEDS:
+        return "too few seeds"
+    low, high = scores.stratified_bootstrap(scores.probability_of_improvement, x, y)
+    return with_interval(float(scores.probability_of_improvement(x, y)), float(low), float(high))
+
+
+def with_interval(value: float, low: float | None, high: float | None) -> str:
+    return f"{value:.2f}" if low is None or high is None else f"{value:.2f} [{low:.2f}, {high:.2f}]"
+
+
+def by_task(suite: Suite, found: Results) -> str:
+    """The returns of each task: the mean and, if there are several, those of each seed; below, those of the paper."""
+    returns = scores.returns_at(found, suite.steps)
+    rows = []
+    for task in found.tasks:
+        rows.append([f"`{task}`", *(cell(returns.get((task, label))) for label in found.labels)])
+        paper = PAPER["scores"].get(task, {})
+        columns = [paper.get(PAPERS_NAMES.get(label, label)) for label in found.labels]
+        if any(columns):
+            rows.append(["paper, 1e7 steps", *(f"{c[0]} ± {c[1]}" if c else "" for c in columns)])
+    return markdown(["return", *map(suite.title_of, found.labels)], rows)
+
+
+def cell(returns: np.ndarray | None) -> str:
+    if returns is None:
+        return ""
+    each = ", ".join(f"{value:.0f}" for value in returns)
+    return each if len(returns) == 1 else f"{np.mean(returns):.0f} ({each})"
+
+
+def draw(suite: Suite, found: Results) -> None:
+    """Returns over training and, where there are several tasks, the three statistics of the paper."""
+    figures.draw(suite, found).savefig(TABLES / f"{suite.name}.png", dpi=DPI)
+    if len(found.tasks) > 1:
+        common = figures.on_common_tasks(found)
+        figures.draw(replace(suite, layout="aggregate"), common).savefig(TABLES / f"{suite.name}-scores.png", dpi=DPI)
+
+
+def plateau(wrong: Results, dense: Results) -> Figure:
+    """The last return against the learning rate of the start; static at the default is a run of the suite dense."""
+    figure = Figure(figsize=(5.0, 3.2), layout="constrained")
+    axis = figure.subplots()
+    returns = scores.returns_at(wrong, wrong.steps)
+    for method, title in (("static", "TD3, this rate for the whole run"), ("oht", "oht, tuned from this rate")):
+        places = {rate: returns.get((CHEETAH, f"{method}-{rate}")) for rate in WRONG_RATES}
+        if method == "static" and (default := dense.curves.get((CHEETAH, "static"))):
+            places["1e-3"] = np.array([curve.return_mean[-1] for curve in default.values()])
+        points = sorted((float(rate), values) for rate, values in places.items() if values is not None)
+        colour = figures.COLOURS["td3" if method == "static" else method]
+        axis.plot([x for x, _ in points], [np.mean(y) for _, y in points], color=colour, label=title)
+        for rate, values in points:
+            axis.scatter([rate] * len(values), values, color=colour, s=16)
+    axis.set(xscale="log", xlabel="learning rates of actor and critic at the start", ylabel="evaluation return")
+    axis.set_ylim(bottom=0)
+    axis.grid(alpha=0.3)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.legend(frameon=False, fontsize=8)
+    return figure
+
+
 # Commands
 
 
@@ -129,15 +271,19 @@ def train(parts: Sequence[Part], folder: Path, jobs: int) -> int:
     return 0
 
 
-def show(names: Sequence[str], folder: Path) -> int:
-    for name in names:
-        if (table := TABLES / f"{name}.csv").exists():
-            place = folder / name
-            put_back(table, place)
-            if not (place / suites.FILE).exists():
-                suites.save(source(name), place / suites.FILE)
-            for words in (["scores", str(place)], ["figures", str(path_of(name)), str(place), "--out", str(TABLES)]):
-                subprocess.run([*OHT, *words], check=True)
+def show(names: Sequence[str]) -> int:
+    """Prints the tables of results/README.md and draws the figures."""
+    found = {name: results(name) for name in names if (TABLES / f"{name}.csv").exists()}
+    for name, has in found.items():
+        suite = source(name)
+        title = f"{suite.title}: {scores.counted(sum(map(len, has.curves.values())), 'run')} of {planned(name)}"
+        print(title, summary(suite, has), by_task(suite, has), sep="\n\n", end="\n\n")
+        for note in scores.summarise(has, suite.steps).notes:
+            print(note)
+        draw(suite, has)
+        print()
+    if "wrong-start" in found:
+        plateau(found["wrong-start"], results("dense")).savefig(TABLES / "plateau.png", dpi=DPI)
     return 0
 
 
@@ -152,7 +298,7 @@ def main() -> int:
     if other := set(names).difference(SUITES):
         parser.error(f"there is no suite {', '.join(sorted(other))}; choose from {', '.join(SUITES)}.")
     if options.what == "show":
-        return show(names, options.runs)
+        return show(names)
     return train([part for part in PARTS if part.suite in names], options.runs, options.jobs)
 
 

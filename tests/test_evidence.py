@@ -1,6 +1,7 @@
 """Runs that went into a CSV on one machine are not trained again on another (`benchmarks/evidence.py`)."""
 
 import runpy
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,10 @@ def test_a_stored_run_is_done_on_another_machine(folder, tmp_path):
     EVIDENCE["put_back"](table, elsewhere)
     assert [item.state for item in plan(SUITE, elsewhere)] == ["done", "waiting"]
     suites.save(SUITE, elsewhere / suites.FILE)
-    assert scores.load(elsewhere).curves["Pendulum-v1", "static"][0].return_mean.tolist() == [-1000, -2000]
+    found = scores.load(elsewhere)
+    assert found.curves["Pendulum-v1", "static"][0].return_mean.tolist() == [-1000, -2000]
+    costs = {number.statistic: number.value for number in scores.summarise(found).numbers}
+    assert (costs["cost"], costs["minutes"]) == (2, 20 / 60)
 
 
 def test_what_is_in_the_folder_already_is_left_as_it_is(folder, tmp_path):
@@ -50,8 +54,77 @@ def test_what_is_in_the_folder_already_is_left_as_it_is(folder, tmp_path):
 
 
 def test_every_part_is_a_part_of_its_suite():
-    """One seed of everything first; five seeds of the methods that are compared most."""
-    parts = EVIDENCE["PARTS"]
+    """One seed of everything first; five seeds of the methods that are compared most; others if time allows."""
+    parts = [part for part in EVIDENCE["PARTS"] if part.suite not in ("others", "long")]
     assert [part.seeds for part in parts] == sorted(part.seeds for part in parts)
-    runs = {(part.suite, job.name) for part in parts for job in part.chosen().jobs()}
-    assert len(runs) == 4 * (5 + 5 + 3) + 6 * 3 + 4 * (5 + 5 + 3 + 3)
+    assert [EVIDENCE["planned"](name) for name in ("delayed", "wrong-start", "dense")] == [
+        4 * (5 + 5 + 3),
+        6 * 3,
+        4 * (5 + 5 + 3 + 3),
+    ]
+    for name, compared in EVIDENCE["VERSUS"].items():
+        assert {*compared, *compared.values()} <= set(EVIDENCE["source"](name).labels)
+
+
+# Tables
+
+
+def store(folder: Path, returns: Mapping[tuple[str, str], Sequence[float]], cost: int = 2) -> None:
+    """The CSV of the suite `dense` with these last returns of each seed; runs of 200 000 env steps and ten minutes."""
+    lines = ["task,method,seed,env_steps,return,return_std,gradient_steps,wall_time"]
+    for (task, label), values in returns.items():
+        for seed, value in enumerate(values):
+            lines += [f"{task},{label},{seed},100000,1,0,{cost * 100_000},300"]
+            lines += [f"{task},{label},{seed},200000,{value},0,{cost * 200_000},600"]
+    (folder / "dense.csv").write_text("\n".join([*lines, ""]))
+
+
+@pytest.fixture
+def tables(tmp_path, monkeypatch):
+    monkeypatch.setitem(EVIDENCE["results"].__globals__, "TABLES", tmp_path)
+    return tmp_path
+
+
+def of_dense(what: str) -> list[str]:
+    return EVIDENCE[what](EVIDENCE["source"]("dense"), EVIDENCE["results"]("dense")).splitlines()
+
+
+def test_the_summary_has_scores_improvement_and_cost(tables):
+    walker, cheetah = "dm/walker-run", "dm/cheetah-run"
+    store(
+        tables,
+        {
+            (walker, "static"): (100, 200, 300),
+            (cheetah, "static"): (100, 100, 100),
+            (walker, "oht"): (400, 400, 400),
+            (cheetah, "oht"): (50, 150, 100),
+        },
+    )
+    _, _, static, oht = of_dense("summary")
+    assert static.startswith("| TD3 | 6 | 0.15 | 0.15 | 0.25 | 0.12 [")  # 0.1 0.1 0.1 0.1 0.2 0.3; the cheetah is a tie
+    assert static.endswith("] |  | 2.00 | 10 |")
+    assert oht.startswith("| oht, its portfolio | 6 | 0.25 | 0.25 | 0.75 | 0.26 [")  # 0.05 0.1 0.15 0.4 0.4 0.4
+    assert "| 0.75 [" in oht  # (1 + 1/2) / 2
+    header, _, first, paper, second, _ = of_dense("by_task")
+    assert header == "| return | TD3 | oht, its portfolio |"
+    assert first == "| `dm/walker-run` | 200 (100, 200, 300) | 400 (400, 400, 400) |"
+    assert paper == "| paper, 1e7 steps | 274 ± 200 |  |"
+    assert second == "| `dm/cheetah-run` | 100 (100, 100, 100) | 100 (50, 150, 100) |"
+
+
+def test_two_seeds_have_no_probability_and_a_missing_run_an_empty_cell(tables):
+    store(tables, {("dm/walker-run", "static"): (100, 200), ("dm/walker-walk", "oht"): (400,)})
+    assert of_dense("by_task")[2] == "| `dm/walker-run` | 150 (100, 200) |  |"
+    assert of_dense("by_task")[4] == "| `dm/walker-walk` |  | 400 |"
+    store(tables, {("dm/walker-run", "static"): (100, 200), ("dm/walker-run", "oht"): (400, 400, 400)})
+    assert "| too few seeds | 2.00 | 10 |" in of_dense("summary")[3]
+
+
+def test_everything_stored_is_shown(tables, capsys):
+    tasks = EVIDENCE["source"]("dense").tasks
+    store(tables, {(task, label): (1, 2, 3) for task in tasks for label in ("static", "oht", "ratio2", "oht-nstep")})
+    assert EVIDENCE["show"](["delayed", "dense"]) == 0
+    text = capsys.readouterr().out
+    assert "Dense rewards from the default values: 48 runs of 64" in text
+    assert "Delayed" not in text
+    assert sorted(path.name for path in tables.glob("*.png")) == ["dense-scores.png", "dense.png"]

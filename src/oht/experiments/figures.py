@@ -27,7 +27,8 @@ COLOURS = {  # of a label in every figure; blue, red and green are those of the 
     "oht-lr": "#1f9bea",
     "oht": "#0b3c8c",
     "td3": "#d62728",
-    "n1": "#d62728",  # the same method as td3
+    "n1": "#d62728",  # this and the next: the same method as td3
+    "static": "#d62728",
     "n2": "#f28e1c",
     "n3": "#b35fb0",
     "n5": "#7a5548",
@@ -37,7 +38,7 @@ COLOURS = {  # of a label in every figure; blue, red and green are those of the 
     "pbt": "#9a9a1f",
     "random": "#8a8a8a",
 }
-SPARE = ("#444444", "#c2a100", "#6a3fb5", "#00796b", "#a8324a", "#6d8fa8", "#8bc34a", "#d08c60")  # of other labels
+SPARE = ("#c2a100", "#6a3fb5", "#00796b", "#a8324a", "#6d8fa8", "#8bc34a", "#d08c60")  # of other labels
 BAND = 0.15  # opacity
 GREY = "0.3"  # of the legend's entries for all methods
 PANELS = 4  # in a line, as in the paper
