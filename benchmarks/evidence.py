@@ -22,10 +22,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from oht import runs
-from oht.experiments import figures, scores, suites
+from oht.experiments import figures, results, scores, suites
 from oht.experiments.job import finished
 from oht.experiments.result_tables import PAPER
-from oht.experiments.scores import Curve, Results
+from oht.experiments.results import Curve, Results
 from oht.experiments.suites import Job, Suite
 
 ROOT = Path(__file__).parent.parent
@@ -143,7 +143,7 @@ def planned(name: str) -> int:
     return len({job.name for part in PARTS if part.suite == name for job in part.chosen().jobs()})
 
 
-def results(name: str) -> Results:
+def found_in(name: str) -> Results:
     """The stored runs of a suite, which may be none."""
     suite, curves = source(name), {}
     for (task, label, seed), rows in stored(TABLES / f"{name}.csv").items():
@@ -151,7 +151,7 @@ def results(name: str) -> Results:
             np.array([float(row[column]) for row in rows])
             for column in ("env_steps", "return", "gradient_steps", "wall_time")
         )
-        curve = scores.within(Curve(steps.astype(int), returns, None, updates, seconds), suite.steps)
+        curve = results.within(Curve(steps.astype(int), returns, None, updates, seconds), suite.steps)
         curves.setdefault((task, label), {})[seed] = curve
     return Results(
         {pair: dict(sorted(curves[pair].items())) for pair in suite.pairs if pair in curves},
@@ -186,7 +186,7 @@ def summary(suite: Suite, found: Results) -> str:
 
 def improvement(found: Results, tasks: Sequence[str], steps: int, label: str, other: str | None) -> str:
     """P(X > Y) for a run of each on the same task; empty where there is nothing to compare with."""
-    returns = scores.returns_at(found, steps)
+    returns = results.returns_at(found, steps)
     if other is None or not tasks or (tasks[0], other) not in returns:
         return ""
     x, y = ([returns[task, name] for task in tasks] for name in (label, other))
@@ -202,7 +202,7 @@ def with_interval(value: float, low: float | None, high: float | None) -> str:
 
 def by_task(suite: Suite, found: Results) -> str:
     """The returns of each task: the mean and, if there are several, those of each seed; below, those of the paper."""
-    returns = scores.returns_at(found, suite.steps)
+    returns = results.returns_at(found, suite.steps)
     rows = []
     for task in found.tasks:
         rows.append([f"`{task}`", *(cell(returns.get((task, label))) for label in found.labels)])
@@ -232,7 +232,7 @@ def plateau(wrong: Results, dense: Results) -> Figure:
     """The last return against the learning rate of the start; static at the default is a run of the suite dense."""
     figure = Figure(figsize=(5.0, 3.2), layout="constrained")
     axis = figure.subplots()
-    returns = scores.returns_at(wrong, wrong.steps)
+    returns = results.returns_at(wrong, wrong.steps)
     for method, title in (("static", "TD3, this rate for the whole run"), ("oht", "oht, tuned from this rate")):
         places = {rate: returns.get((CHEETAH, f"{method}-{rate}")) for rate in WRONG_RATES}
         if method == "static" and (default := dense.curves.get((CHEETAH, "static"))):
@@ -273,17 +273,17 @@ def train(parts: Sequence[Part], folder: Path, jobs: int) -> int:
 
 def show(names: Sequence[str]) -> int:
     """Prints the tables of results/README.md and draws the figures."""
-    found = {name: results(name) for name in names if (TABLES / f"{name}.csv").exists()}
+    found = {name: found_in(name) for name in names if (TABLES / f"{name}.csv").exists()}
     for name, has in found.items():
         suite = source(name)
-        title = f"{suite.title}: {scores.counted(sum(map(len, has.curves.values())), 'run')} of {planned(name)}"
+        title = f"{suite.title}: {results.counted(sum(map(len, has.curves.values())), 'run')} of {planned(name)}"
         print(title, summary(suite, has), by_task(suite, has), sep="\n\n", end="\n\n")
         for note in scores.summarise(has, suite.steps).notes:
             print(note)
         draw(suite, has)
         print()
     if "wrong-start" in found:
-        plateau(found["wrong-start"], results("dense")).savefig(TABLES / "plateau.png", dpi=DPI)
+        plateau(found["wrong-start"], found_in("dense")).savefig(TABLES / "plateau.png", dpi=DPI)
     return 0
 
 

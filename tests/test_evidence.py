@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oht.experiments import scores, suites
+from oht.experiments import results, scores, suites
 from oht.experiments.suites import Row, Suite
 from oht.experiments.sweep import plan
 
@@ -39,7 +39,7 @@ def test_a_stored_run_is_done_on_another_machine(folder, tmp_path):
     EVIDENCE["put_back"](table, elsewhere)
     assert [item.state for item in plan(SUITE, elsewhere)] == ["done", "waiting"]
     suites.save(SUITE, elsewhere / suites.FILE)
-    found = scores.load(elsewhere)
+    found = results.load(elsewhere)
     assert found.curves["Pendulum-v1", "static"][0].return_mean.tolist() == [-1000, -2000]
     costs = {number.statistic: number.value for number in scores.summarise(found).numbers}
     assert (costs["cost"], costs["minutes"]) == (2, 20 / 60)
@@ -81,12 +81,12 @@ def store(folder: Path, returns: Mapping[tuple[str, str], Sequence[float]], cost
 
 @pytest.fixture
 def tables(tmp_path, monkeypatch):
-    monkeypatch.setitem(EVIDENCE["results"].__globals__, "TABLES", tmp_path)
+    monkeypatch.setitem(EVIDENCE["found_in"].__globals__, "TABLES", tmp_path)
     return tmp_path
 
 
 def of_dense(what: str) -> list[str]:
-    return EVIDENCE[what](EVIDENCE["source"]("dense"), EVIDENCE["results"]("dense")).splitlines()
+    return EVIDENCE[what](EVIDENCE["source"]("dense"), EVIDENCE["found_in"]("dense")).splitlines()
 
 
 def test_the_summary_has_scores_improvement_and_cost(tables):

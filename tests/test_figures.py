@@ -18,8 +18,8 @@ from matplotlib.legend import Legend
 
 from oht import cli
 from oht.errors import UserError
-from oht.experiments import figures, scores, suites
-from oht.experiments.scores import Curve
+from oht.experiments import figures, results, suites
+from oht.experiments.results import Curve
 from oht.experiments.suites import Job, Row, Suite
 
 WALK, RUN, ANT = "dm/walker-walk", "dm/walker-run", "gym/ant"
@@ -41,7 +41,7 @@ def write(root: Path, task: str, label: str, seed: int, tests: Tests) -> None:
 
 
 def drawn(root: Path, asked: Suite, caption: bool = False) -> Figure:
-    return figures.draw(asked, scores.load(root, asked), caption)
+    return figures.draw(asked, results.load(root, asked), caption)
 
 
 def line(axis: Axes, label: str) -> tuple[list[float], list[float]]:
@@ -229,7 +229,7 @@ def test_methods_are_compared_on_the_tasks_that_all_have(three_tasks):
     _, notes = figures.make(asked, three_tasks, out)
     assert notes[-1] == "left out, because a method has no evaluated run there: gym/walker2d."
     assert any(note.startswith("n5: 8 runs without an evaluation yet") for note in notes)
-    found = figures.on_common_tasks(scores.load(three_tasks, asked))
+    found = figures.on_common_tasks(results.load(three_tasks, asked))
     assert found.tasks == [WALK, RUN, ANT]
     assert found.labels == ["n1", "oht-nstep"]
 

@@ -117,6 +117,7 @@ QUICK = [
     "oht.experiments.many_seeds",
     "oht.experiments.ray_engine",
     "oht.experiments.result_tables",
+    "oht.experiments.results",
     "oht.experiments.scores",
     "oht.experiments.suites",
     "oht.experiments.sweep",

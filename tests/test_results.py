@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from oht.errors import UserError
-from oht.experiments import scores, suites
-from oht.experiments.scores import Curve
+from oht.experiments import results, suites
+from oht.experiments.results import Curve
 from oht.experiments.suites import Job, Row, Suite
 
 TASKS, LABELS = ("dm/walker-run", "gym/ant@delay5"), ("n1", "oht-nstep")
@@ -37,7 +37,7 @@ def sweep(tmp_path):
 
 
 def test_all_runs_are_read(sweep):
-    found = scores.load(sweep)
+    found = results.load(sweep)
     assert (found.tasks, found.labels, found.steps, found.notes) == ([*TASKS], [*LABELS], 3000, ())
     curve = found.curves["gym/ant@delay5", "oht-nstep"][1]
     assert curve.env_steps.tolist() == [1050, 2050, 3050]
@@ -49,40 +49,40 @@ def test_the_nearest_test_counts():
     curve = Curve(np.array([1010, 2200, 3000]), np.array([1.0, 2.0, 3.0]))
     ticks = [0, 505, 506, 1000, 1605, 1606, 2600, 2601, 3000, 3001]
     expected = [np.nan, np.nan, 1, 1, 1, 2, 2, 3, 3, np.nan]
-    np.testing.assert_array_equal(scores.on_grid(curve, ticks), expected)
+    np.testing.assert_array_equal(results.on_grid(curve, ticks), expected)
 
 
 def test_a_single_test_counts_from_half_way_to_it():
     curve = Curve(np.array([400]), np.array([7.0]))
-    np.testing.assert_array_equal(scores.on_grid(curve, [200, 201, 400, 401]), [np.nan, 7, 7, np.nan])
+    np.testing.assert_array_equal(results.on_grid(curve, [200, 201, 400, 401]), [np.nan, 7, 7, np.nan])
 
 
 def test_scores_are_taken_at_the_budget_although_runs_overshoot_it(sweep):
-    for pair, returns in scores.returns_at(scores.load(sweep), at=3000).items():
+    for pair, returns in results.returns_at(results.load(sweep), at=3000).items():
         assert returns.tolist() == [30, 31], pair
-    for pair, returns in scores.returns_at(scores.load(sweep), at=2000).items():
+    for pair, returns in results.returns_at(results.load(sweep), at=2000).items():
         assert returns.tolist() == [20, 21], pair
 
 
 def test_a_shorter_run_holds_all_back_unless_the_steps_are_given(sweep):
     shutil.rmtree(sweep / "dm-walker-run" / "n1" / "s1")
     write(sweep, "dm/walker-run", "n1", 1, {1010: 11, 2010: 21})
-    found = scores.load(sweep)
+    found = results.load(sweep)
     assert found.notes == ("n1: 1 run not yet at 3,000 steps: dm/walker-run (s1 at 2,010).",)
     assert found.reached == 2010
-    assert all(returns.tolist() == [20, 21] for returns in scores.returns_at(found, found.reached).values())
-    assert scores.left_out(found, found.reached) == []
-    at_end = scores.returns_at(found, at=3000)
+    assert all(returns.tolist() == [20, 21] for returns in results.returns_at(found, found.reached).values())
+    assert results.left_out(found, found.reached) == []
+    at_end = results.returns_at(found, at=3000)
     assert at_end["dm/walker-run", "n1"].tolist() == [30]
     assert at_end["dm/walker-run", "oht-nstep"].tolist() == [30, 31]
-    (note,) = scores.left_out(found, 3000)
+    (note,) = results.left_out(found, 3000)
     assert note == "n1: 1 run left out, having no evaluation near 3,000 steps: dm/walker-run (s1)."
 
 
 def test_missing_runs_are_told_and_the_rest_is_used(sweep):
     shutil.rmtree(sweep / "dm-walker-run" / "n1")
     (sweep / "gym-ant@delay5" / "n1" / "s0" / "evals.csv").write_text("")  # begun, but not tested yet
-    found = scores.load(sweep)
+    found = results.load(sweep)
     assert found.notes == ("n1: 3 runs without an evaluation yet: dm/walker-run (s0, s1), gym/ant@delay5 (s0).",)
     assert ("dm/walker-run", "n1") not in found.curves
     assert list(found.curves["gym/ant@delay5", "n1"]) == [1]
@@ -93,19 +93,19 @@ def test_a_note_stays_short(sweep):
     tasks = [f"t{i}-v0" for i in range(9)]
     many = Suite("many", "", "curves", 3000, 2, (*SUITE.rows, Row(tuple(tasks), {"n1": {}})))
     suites.save(many, sweep / "suite.toml")
-    (note,) = scores.load(sweep).notes
+    (note,) = results.load(sweep).notes
     assert note.startswith("n1: 18 runs without an evaluation yet: t0-v0 (s0, s1), ")
     assert note.endswith("t3-v0 (s0, s1), and 5 more tasks.")
 
 
 def test_more_seeds_than_planned_are_used(sweep):
     write(sweep, "dm/walker-run", "n1", 7, {3010: 5})
-    assert list(scores.load(sweep).curves["dm/walker-run", "n1"]) == [0, 1, 7]
+    assert list(results.load(sweep).curves["dm/walker-run", "n1"]) == [0, 1, 7]
 
 
 def test_a_suite_narrows_what_is_read_but_the_sweep_tells_the_budget(sweep):
     paper = Suite("paper", "", "curves", 10**7, 9, (Row(TASKS[:1], {"oht-nstep": {}}),))
-    found = scores.load(sweep, paper)
+    found = results.load(sweep, paper)
     assert (list(found.curves), found.steps, found.notes) == ([("dm/walker-run", "oht-nstep")], 3000, ())
 
 
@@ -114,7 +114,7 @@ def test_what_a_sweep_was_not_asked_for_is_not_missing(sweep):
     shutil.rmtree(sweep / "gym-ant@delay5")
     suites.save(SUITE.narrowed(tasks=["dm/walker-run"], methods=["n1"]), sweep / "suite.toml")
     for suite in (None, SUITE):
-        found = scores.load(sweep, suite)
+        found = results.load(sweep, suite)
         assert (list(found.curves), found.planned, found.notes) == ([(TASKS[0], "n1")], [(TASKS[0], "n1")], ())
 
 
@@ -122,58 +122,58 @@ def test_the_last_evaluation_within_the_budget_counts(sweep):
     """An iteration of a third of the budget: the run trains on to 3900 steps, which no other method had."""
     shutil.rmtree(sweep / "dm-walker-run" / "n1" / "s1")
     write(sweep, "dm/walker-run", "n1", 1, {1300: 1, 2600: 2, 3900: 3})
-    found = scores.load(sweep)
+    found = results.load(sweep)
     (note,) = found.notes
     assert note == (
         "n1: 1 run beyond 3,000 steps, where the last evaluation within the budget counts: dm/walker-run (s1 at 3,900)."
     )
     assert found.reached == 3000
     assert found.curves["dm/walker-run", "n1"][1].env_steps.tolist() == [1300, 2600]
-    assert scores.returns_at(found, 3000)["dm/walker-run", "n1"].tolist() == [30, 2]
+    assert results.returns_at(found, 3000)["dm/walker-run", "n1"].tolist() == [30, 2]
 
 
 def test_a_run_that_was_only_evaluated_beyond_the_budget_keeps_that(sweep):
     shutil.rmtree(sweep / "dm-walker-run" / "n1" / "s1")
     write(sweep, "dm/walker-run", "n1", 1, {3900: 3})
-    assert scores.returns_at(scores.load(sweep), 3000)["dm/walker-run", "n1"].tolist() == [30, 3]
+    assert results.returns_at(results.load(sweep), 3000)["dm/walker-run", "n1"].tolist() == [30, 3]
 
 
 def test_without_a_suite_nobody_knows_what_should_be_there(sweep):
     (sweep / "suite.toml").unlink()
     with pytest.raises(UserError, match=r"no suite\.toml or no evaluated runs; `oht sweep` writes both"):
-        scores.load(sweep)
-    assert scores.load(sweep, SUITE).notes == ()
+        results.load(sweep)
+    assert results.load(sweep, SUITE).notes == ()
 
 
 def test_a_half_written_row_does_not_count(sweep):
     with (sweep / "dm-walker-run" / "n1" / "s0" / "evals.csv").open("a") as file:
         file.write("4010,99")
-    assert scores.load(sweep).curves["dm/walker-run", "n1"][0].return_mean[-1] == 30
+    assert results.load(sweep).curves["dm/walker-run", "n1"][0].return_mean[-1] == 30
 
 
 @pytest.mark.parametrize("text", ["env_steps,return_mean\n10,x", "env_steps\n10", "env_steps,return_mean\n10,nan"])
 def test_a_damaged_table_is_refused_by_its_name(sweep, text):
     (sweep / "dm-walker-run" / "n1" / "s0" / "evals.csv").write_text(text + "\n")
     with pytest.raises(UserError, match=r"dm-walker-run/n1/s0/evals\.csv"):
-        scores.load(sweep)
+        results.load(sweep)
 
 
 def test_folders_without_results_are_refused(sweep, tmp_path):
     with pytest.raises(UserError, match="is not a folder"):
-        scores.load(tmp_path / "nowhere")
+        results.load(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="no evaluated runs; `oht sweep` writes both"):
-        scores.load(tmp_path / "empty")
+        results.load(tmp_path / "empty")
     run = sweep / "dm-walker-run" / "n1" / "s0"
     (run / "run.json").write_text("{}")
     with pytest.raises(UserError, match="is a single run"):
-        scores.load(run)
+        results.load(run)
     other = Suite("other", "", "curves", 10, 1, (Row(("dm/walker-walk",), {"n1": {}}),))
     with pytest.raises(UserError, match="no evaluated runs of the suite other"):
-        scores.load(sweep, other)
+        results.load(sweep, other)
 
 
 @pytest.mark.parametrize("at", [400, 10**6])
 def test_a_step_that_no_run_has_is_refused(sweep, at):
     with pytest.raises(UserError, match=f"near {at:,} steps; evaluations go from 1,010 to 3,050"):
-        scores.returns_at(scores.load(sweep), at=at)
+        results.returns_at(results.load(sweep), at=at)

@@ -16,7 +16,7 @@ from rich.console import Console
 from oht.cli import main
 from oht.errors import UserError
 from oht.experiments import result_tables, scores, suites
-from oht.experiments.scores import Curve, Results
+from oht.experiments.results import Curve, Results
 from oht.experiments.suites import Job, Row, Suite
 
 RLIABLE = json.loads((Path(__file__).parent / "data" / "rliable.json").read_text())

@@ -507,10 +507,10 @@ def _scores(options: argparse.Namespace) -> None:
     from rich.console import Console
 
     from oht import runs, settings
-    from oht.experiments import result_tables, scores
+    from oht.experiments import result_tables, results, scores
 
     at = None if options.at is None else settings.number("at", options.at, int)
-    summary = scores.summarise(scores.load(options.path), at)
+    summary = scores.summarise(results.load(options.path), at)
     for path, text in ((options.csv, scores.to_csv), (options.markdown, result_tables.markdown)):
         if path is not None:
             if path.is_dir():

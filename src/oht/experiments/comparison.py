@@ -10,8 +10,8 @@ from matplotlib import rc_context
 
 from oht import runs
 from oht.errors import UserError
-from oht.experiments import figures, scores
-from oht.experiments.scores import Curve, Results
+from oht.experiments import figures, results
+from oht.experiments.results import Curve, Results
 from oht.experiments.suites import Pair, Row, Suite
 
 # Runs that differ only in these are seeds of one method.
@@ -22,7 +22,7 @@ APART |= {"workers", "pool", "tensorboard", "track"}
 def compare(folders: Sequence[Path], out: Path) -> list[str]:
     """Draw the evaluations of all runs in and below the folders to a PNG, PDF or SVG file; return notes on others."""
     found = [run for folder in folders for run in _below(folder)]
-    curves = {run: scores.read(run) for run in dict.fromkeys(found)}
+    curves = {run: results.read(run) for run in dict.fromkeys(found)}
     missing = [str(run) for run, curve in curves.items() if curve is None]
     evaluated = {run: curve for run, curve in curves.items() if curve is not None}
     if not evaluated:

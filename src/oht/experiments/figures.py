@@ -18,8 +18,8 @@ from matplotlib.ticker import EngFormatter
 
 from oht import runs
 from oht.errors import UserError
-from oht.experiments import result_tables, scores, suites
-from oht.experiments.scores import Curve, Results, counted, on_grid, span
+from oht.experiments import result_tables, results, scores, suites
+from oht.experiments.results import Curve, Results, counted, on_grid, span
 from oht.experiments.suites import Suite
 
 COLOURS = {  # of a label in every figure; blue, red and green are those of the paper
@@ -58,13 +58,13 @@ def make(
     Runs that have not reached `at` env steps are left out; tables then show that step. `caption`: figures have a title
     and a caption; without, the caption is a note.
     """
-    found = scores.load(root, suite)
+    found = results.load(root, suite)
     swept = (suites.of_folder(root) or suite).pairs  # with what --set has changed
     suite = suite.mapped(lambda task, label, s: swept[task, label] if (task, label) in found.planned else None)
     if at is not None or suite.layout == "table":  # which shows one step, by default the largest that all have
         found = _as_far_as(found, found.reached if at is None else at)
     if suite.layout == "table":
-        returns = scores.returns_at(found, found.reached)
+        returns = results.returns_at(found, found.reached)
         files = _table_files(result_tables.comparison(suite, returns, found.reached, found.notes))
     elif suite.layout == "scores":  # of a policy that does not learn: its last evaluation
         last = {p: np.array([curve.return_mean[-1] for curve in seeds.values()]) for p, seeds in found.curves.items()}
@@ -85,9 +85,9 @@ def _as_far_as(found: Results, at: int) -> Results:
     """Without the runs that have no evaluation near `at`."""
     curves = {
         pair: {seed: curve for seed, curve in found.curves[pair].items() if not np.isnan(on_grid(curve, at))}
-        for pair in scores.returns_at(found, at)  # refuses a step that no run has reached
+        for pair in results.returns_at(found, at)  # refuses a step that no run has reached
     }
-    return replace(found, curves=curves, steps=at, notes=(*found.notes, *scores.left_out(found, at)))
+    return replace(found, curves=curves, steps=at, notes=(*found.notes, *results.left_out(found, at)))
 
 
 def on_common_tasks(found: Results) -> Results:

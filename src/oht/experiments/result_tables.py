@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.text import Text
 
 from oht.envs.tasks import TASKS
-from oht.experiments.scores import MIN_SEEDS, Number, Summary, counted, deviation, normalised, span
+from oht.experiments.results import counted, span
+from oht.experiments.scores import MIN_SEEDS, Number, Summary, deviation, normalised
 from oht.experiments.suites import Pair, Suite
 
 LEVEL = 0.05  # of Welch's test
