@@ -5,8 +5,8 @@
 
 Every finished run adds its evaluations to results/tuning.csv and is never repeated; runs that were cut off are resumed
 from their folders below --runs. The score of a run is the mean of its last three evaluations; its cost is the gradient
-steps of all agents for each env step. The oracle is the best constant value in hindsight: the default in the situations
-b, c and d, the better of n = 3 and n = 5 in e, and static itself in a.
+steps of all agents for each env step. The reference is static TD3: with the default values in the situations a to d,
+with the better of n = 3 and n = 5 in e.
 
     python benchmarks/tuning.py run --situations p --seeds 0,1   # each entry of the portfolio as a constant value
     python benchmarks/tuning.py show --seeds 0,1
@@ -37,9 +37,9 @@ COLUMNS = ("task", "situation", "method", "seed", "env_steps", "return", "gradie
 COMMON = ["--hidden", "64,64", "--steps", "150000", "--eval-every", "10000", "--tensorboard", "false"]
 LAST = 3  # evaluations that a score is the mean of
 
-ORACLES = ("static, n = 3", "static, n = 5")  # of situation e; the default is that of b, c and d
+REFERENCES = ("static, n = 3", "static, n = 5")  # of situation e; the default is that of b, c and d
 MATRIX = "abcde"  # the situations that methods are judged by
-ORDER = ("static", "static, ratio 2", *ORACLES, "oht", "random")  # in tables, before all others
+ORDER = ("static", "static, ratio 2", *REFERENCES, "oht", "random")  # in tables, before all others
 
 CHEETAH, GYM, WALKER = "dm/cheetah-run", "gym/half-cheetah", "dm/walker-walk"
 DELAY = "@delay5"
@@ -221,7 +221,7 @@ def _collect(cell: Cell, path: Path) -> None:
 
 
 class Result(NamedTuple):
-    score: float  # mean of the last evaluations, 0 for a random policy
+    score: float  # mean of the last evaluations, 0 for the paper's low score
     area: float  # mean of all evaluations
     cost: float
     minutes: float
@@ -248,10 +248,10 @@ def results(seeds: Sequence[int] | None = None) -> dict[tuple[str, str, str, int
     return found
 
 
-def oracle(found: Mapping[tuple[str, str, str, int], Result], task: str, situation: str) -> float | None:
+def reference(found: Mapping[tuple[str, str, str, int], Result], task: str, situation: str) -> float | None:
     """The mean score of the best constant value over seeds."""
     if situation == "e":
-        values = [_mean(found, task, "e", method) for method in ORACLES]
+        values = [_mean(found, task, "e", method) for method in REFERENCES]
         known = [value for value in values if value is not None]
         return max(known) if len(known) == 2 else None
     return _mean(found, task, SITUATIONS[situation].default, "static")
@@ -262,14 +262,14 @@ def _mean(found: Mapping[tuple[str, str, str, int], Result], *key: str) -> float
     return float(np.mean(scores)) if scores else None
 
 
-Ratios = dict[tuple[str, str], list[float]]  # (situation, task) -> score / oracle of each seed
+Ratios = dict[tuple[str, str], list[float]]  # (situation, task) -> score / reference of each seed
 
 
 def relative(found: Mapping[tuple[str, str, str, int], Result]) -> dict[str, Ratios]:
     """By method."""
     ratios: dict[str, Ratios] = {}
     for (task, situation, method, _), result in found.items():
-        if best := oracle(found, task, situation):
+        if best := reference(found, task, situation):
             ratios.setdefault(method, {}).setdefault((situation, task), []).append(result.score / best)
     return ratios
 
@@ -307,7 +307,7 @@ def methods_in(found: Found) -> list[str]:
 def summary(found: Found) -> str:
     """Methods over all situations of a kind, if they were run on every task: the table of the README."""
     lines = [
-        "| start | method | runs | IQM of score / oracle, 95 % interval | worst of the cells | cost |",
+        "| start | method | runs | IQM of score / reference, 95 % interval | worst of the cells | cost |",
         "|---|---|---|---|---|---|",
     ]
     ratios = relative(found)
@@ -326,8 +326,8 @@ def summary(found: Found) -> str:
 
 
 def _cell(found: Found, task: str, situation: str, method: str) -> str:
-    """Score / oracle and, in brackets, the scores in the order of seeds."""
-    best = oracle(found, task, situation)
+    """Score / reference and, in brackets, the scores in the order of seeds."""
+    best = reference(found, task, situation)
     own = [found[key].score for key in sorted(found) if key[:3] == (task, situation, method)]
     each = ", ".join(f"{score:.0f}" for score in own)
     return f"{np.mean(own) / best:.2f} ({each})" if own and best else each
@@ -336,9 +336,9 @@ def _cell(found: Found, task: str, situation: str, method: str) -> str:
 def every_cell(found: Found) -> str:
     """The methods that were not run on dm/cheetah-run alone, for each situation and task."""
     methods = [m for m in methods_in(found) if any(key[2] == m and not key[0].startswith(CHEETAH) for key in found)]
-    lines = [" | ".join(["| ", "task", *methods, "oracle's score |"]), "|---" * (len(methods) + 3) + "|"]
+    lines = [" | ".join(["| ", "task", *methods, "reference's score |"]), "|---" * (len(methods) + 3) + "|"]
     for situation, task in sorted({(key[1], key[0]) for key in found}):
-        best = oracle(found, task, situation)
+        best = reference(found, task, situation)
         texts = [_cell(found, task, situation, method) for method in methods]
         lines.append(" | ".join([f"| {situation}", f"`{task}`", *texts, f"{best:.0f} |" if best else "- |"]))
     return "\n".join(lines)
@@ -356,12 +356,12 @@ def every_method(found: Found) -> str:
 
 
 def details(found: Found) -> str:
-    """Regret to the oracle, area under the curve, cost, wall time, and what the worst seed kept of its best score."""
+    """Regret, area under the curve, cost, wall time, and what the worst seed kept of its best score."""
     lines = ["| | task | method | score | regret | area | cost | minutes | kept |", "|---" * 9 + "|"]
     for situation, task, method in sorted({(key[1], key[0], key[2]) for key in found}):
         own = [result for key, result in found.items() if key[:3] == (task, situation, method)]
         score, area, cost, minutes = np.mean([result[:4] for result in own], axis=0)
-        best = oracle(found, task, situation)
+        best = reference(found, task, situation)
         regret = f"{best - score:.0f}" if best else "-"
         numbers = f"{score:.0f} | {regret} | {area:.0f} | {cost:.2f} | {minutes:.1f}"
         lines.append(f"| {situation} | `{task}` | {method} | {numbers} | {min(r.kept for r in own):.2f} |")
@@ -391,7 +391,7 @@ def _draw(found: Mapping[Any, Result], places: Sequence[tuple[str, str]], order:
                 length = min(map(len, own))
                 mean = np.mean([curve[:length] for curve in own], axis=0)
                 panel.plot(np.arange(1, length + 1) * 10, mean, color=colours[method], label=method, linewidth=1.3)
-        if (best := oracle(found, task, situation)) is not None:
+        if (best := reference(found, task, situation)) is not None:
             panel.axhline(best, color="0.6", linestyle=":", linewidth=1)
         panel.set_title(f"{task}: {SITUATIONS[situation].title}", fontsize=8)
         panel.grid(alpha=0.3)
@@ -402,7 +402,7 @@ def _draw(found: Mapping[Any, Result], places: Sequence[tuple[str, str]], order:
     shown = {label: line for label, line in drawn.items() if not label.startswith("_")}
     figure.legend(list(shown.values()), list(shown), loc="outside upper center", ncols=6, fontsize=8)
     figure.supxlabel("1000 env steps of all agents", fontsize=9)
-    figure.supylabel("evaluation return, 0: random policy", fontsize=9)
+    figure.supylabel("evaluation return above the paper's low score", fontsize=9)
     figure.savefig(FIGURE, dpi=150)
     print(f"\n{FIGURE.relative_to(ROOT)}")
 
