@@ -1,6 +1,7 @@
 """CEM-RL: sepCEM by hand, one critic for all who learn, and plain CEM on a probe."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -142,8 +143,8 @@ def test_those_who_learn_share_one_critic():
     )
     for part in ("critic", "target_critic", "critic_moments"):
         for leaf in jax.tree.leaves(getattr(learned.agent, part)):
-            np.testing.assert_array_equal(leaf[1], leaf[2])
-    assert learned.agent.critic_moments.count.tolist() == [0, 6, 6, 0, 0]  # three in each of two turns
+            np.testing.assert_array_equal(leaf, np.broadcast_to(leaf[1], leaf.shape))
+    assert learned.agent.critic_moments.count.tolist() == 5 * [6]  # three in each of two turns; all have it
     assert learned.agent.actor_moments.count.tolist() == [0, 6, 6, 0, 0]
     assert reports == [(6, 12), (12, 12)]
     assert set(metrics) == {"critic_loss", "q", "actor_loss"}
@@ -154,7 +155,17 @@ def test_those_who_learn_share_one_critic():
     again = SharedCritic(algorithm, 8).learn(
         KEY, learned, replay, hyper, np.array([0, 6, 6, 0, 0]), lambda *report: None
     )[0]
-    assert again.agent.critic_moments.count.tolist() == [6, 12, 12, 6, 6]  # it goes on in the next generation
+    assert again.agent.critic_moments.count.tolist() == 5 * [12]  # it goes on in the next generation
+
+
+def test_a_critic_that_diverged_is_not_given_to_those_who_did_not_learn():
+    algorithm, agents = agents_of(2)
+    ones = partial(np.ones, dtype=np.float32)
+    replay = ring.extend(ring.empty(100, 1, 1), ones((41, 1)), ones((40, 1)), ones(40), True)
+    hyper = {name: np.full(3, value, np.float64) for name, value in {**algorithm.hyper, "critic_lr": np.inf}.items()}
+    learned = SharedCritic(algorithm, 8).learn(KEY, agents, replay, hyper, np.array([0, 4, 0]), lambda *_: None)[0]
+    finite = [np.isfinite(leaf).reshape(3, -1).all(axis=1) for leaf in jax.tree.leaves(learned.agent.critic)]
+    assert np.all(finite, axis=0).tolist() == [True, False, True]
 
 
 def test_the_shared_targets_follow_their_networks():

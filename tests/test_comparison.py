@@ -14,6 +14,7 @@ from oht import cli, runs
 from oht.errors import UserError
 from oht.experiments import comparison, figures, many_seeds, scores, sweep
 from oht.experiments.suites import Row
+from oht.report import plots
 
 TASK = "environments:FollowObservation"
 WORDS = [
@@ -77,6 +78,15 @@ def test_the_suite_of_many_seeds():
         many_seeds.suite_of({"task": object}, 3)
 
 
+def test_many_seeds_of_a_method_of_ones_own(monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "examples")
+    suite = many_seeds.suite_of({"task": "Pendulum-v1", "method": "own_tuner:CLIMB"}, 2)
+    (label,) = suite.labels
+    assert label == "own_tuner-CLIMB"
+    assert suite.methods[label]["method"] == "own_tuner:CLIMB"
+    sweep.suites.check(suite)
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -117,6 +127,7 @@ def test_seeds_of_a_method_are_one_line_with_a_band(monkeypatch, capsys):
     pretend(Path("all/c"), [5.0, 5.0], method="oht", tune={"n_step": "1,3"})
     pretend(Path("all/d"), [9.0], task="dm/walker-run")
     pretend(Path("all/e"), None)
+    pretend(Path("all/.c.part"), [99.0])  # being copied from another machine
     drawn = []
     draw = figures.draw
     monkeypatch.setattr(figures, "draw", lambda *given: drawn.append(draw(*given)) or drawn[-1])
@@ -135,7 +146,7 @@ def test_seeds_of_a_method_are_one_line_with_a_band(monkeypatch, capsys):
 
 def test_runs_are_named_by_what_tells_them_apart():
     base = {"method": "static", "algo": "td3", "task": "a", "seed": 0, "gamma": 0.99, "hidden": [8, 8]}
-    assert comparison.labels([base, {**base, "seed": 1, "track": "wandb"}]) == ["static", "static"]
+    assert comparison.labels([base, {**base, "seed": 1, "track": "wandb", "env_errors": 5}]) == ["static", "static"]
     other = {**base, "algo": "sac", "alpha_lr": 1e-3, "gamma": 0.9}  # the algorithm tells all
     assert comparison.labels([base, other, {**base, "method": "oht"}]) == [
         "static, algo td3",
@@ -169,3 +180,18 @@ def test_what_cannot_be_compared_is_one_sentence(capsys):
         assert sentence in err
         assert (out, err.count("\n")) == ("", 1)
     assert not [*Path().rglob("*.png")]
+
+
+def test_runs_of_the_same_name_are_all_drawn_beside_one(monkeypatch, tmp_path):
+    for folder in ("a", "b", "c"):
+        run = tmp_path / folder / "s0"
+        run.mkdir(parents=True)
+        (run / "config.toml").write_text("")
+        (run / "metrics.csv").write_text("env_steps,return_mean\n10,1\n")
+        (run / "evals.csv").write_text("env_steps,return_mean,return_std\n10,1,0\n")
+    drawn = []
+    monkeypatch.setattr(plots.plt, "close", drawn.append)
+    monkeypatch.chdir(tmp_path)
+    plots.plot_run(Path("a/s0"), Path("plot.png"), [Path("b/s0"), Path("c/s0")])
+    labels = [line.get_label() for line in drawn[0].axes[0].lines]
+    assert {"evaluation of b/s0", "evaluation of c/s0"} <= set(labels)

@@ -1,11 +1,13 @@
 """Settings are sorted by owner, checked, and written so that reading them gives the same config."""
 
 import tomllib
+from dataclasses import dataclass, fields
 
 import pytest
 
 import oht
-from oht import config
+from oht import config, settings
+from oht.agents.td3 import td3
 from oht.errors import UserError
 
 TASK = {"task": "Pendulum-v1"}
@@ -93,3 +95,39 @@ def test_a_method_with_a_range_starts_at_the_value_of_the_run():
     resolved = config.resolve({**TASK, "method": "oht-lr", "critic_lr": 3e-5, "tune": tuned})
     space = config.spaces.Space(resolved.tune, {"critic_lr": resolved.hyper["critic_lr"]})
     assert 10 ** space.mu[0] == pytest.approx(3e-5)
+
+
+def test_a_space_without_an_end_is_allowed_where_the_hyper_parameter_has_none():
+    tune = {"target_entropy": "float:-6:1"}
+    resolved = config.resolve({"task": "Pendulum-v1", "algo": "sac", "tune": tune})
+    assert config.resolve(config.flat(resolved)).tune == resolved.tune
+
+
+def test_what_a_method_cannot_tune_is_refused_before_anything_is_opened():
+    values = {"task": "Pendulum-v1", "method": "oht-nstep", "tune": {"actor_lr": "log:1e-4..1e-2"}}
+    with pytest.raises(UserError, match="actor_lr"):
+        config.resolve(values)
+
+
+def test_gradient_steps_are_not_negative():
+    with pytest.raises(UserError, match="the space of replay_ratio: its lowest value is -1"):
+        config.resolve({"task": "Pendulum-v1", "tune": {"replay_ratio": "-1,1"}})
+
+
+def test_a_name_that_algorithm_and_method_share_is_refused():
+    def own(spec):
+        made = td3(spec, hidden=(8, 8))
+        return made._replace(hyper={**made.hyper, "epsilon": 0.1})
+
+    values = {"task": "Pendulum-v1", "algo": "own", "method": "oht-nstep", "tune": {"n_step": "1,2"}}
+    with pytest.raises(UserError, match="epsilon is a hyper-parameter of own and a setting of the run or of oht-nstep"):
+        config.resolve(values, own)
+    assert config.resolve({**values, "method": "oht", "epsilon": 0.2}, own).hyper == {"epsilon": 0.2}
+
+
+def test_a_setting_without_help_has_its_default_only():
+    @dataclass(frozen=True)
+    class Plain:
+        rate: float = 0.5
+
+    assert settings.help_of(fields(Plain)[0]) == " [0.5]"

@@ -62,7 +62,7 @@ def test_an_env_that_fails_always_stops_the_run_with_its_own_message(make, sente
     with pytest.raises(EnvError, match=sentence):
         pool.rollout(still, [4, 5, 6])
     assert len(pool.dropped) == 6
-    with pytest.raises(ValueError, match="closed"):
+    with pytest.raises(UserError, match="closed"):
         pool.rollout(still, [4])
 
 
@@ -89,6 +89,28 @@ class BrokenAfterItFailed(environments.Probe):
         if self.length == -1:
             raise RuntimeError("still broken")
         return 1.0
+
+
+class Grows(environments.FollowObservation):
+    """Its first env gives one number too many in the third step, and would for ever."""
+
+    made = 0
+
+    def __init__(self):
+        super().__init__()
+        Grows.made += 1
+        self.first = Grows.made == 1
+
+    def observe(self):
+        obs = super().observe()
+        return np.append(obs, obs) if self.first and self.time >= 3 else obs
+
+
+def test_an_env_whose_observation_grew_is_made_anew():
+    pool = open_pool(Grows, 1, workers=0, env_errors=1)
+    assert len(pool.rollout(still, [0])) == 1
+    assert Grows.made == 2
+    pool.close()
 
 
 def test_an_env_that_failed_is_made_anew():

@@ -149,7 +149,7 @@ def test_closing_opens_no_envs_and_closes_those_that_are_open(build: Build):
         training.close(setup)
     assert idle.pool.cache_info().currsize == 0
     for pool in (idle.eval_pool, busy.eval_pool, busy.pool()):
-        with pytest.raises(ValueError, match="is closed"):
+        with pytest.raises(UserError, match="are closed"):
             pool.rollout(lambda t, obs: np.zeros((1, 1)), [0])
 
 

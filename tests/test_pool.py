@@ -12,6 +12,7 @@ import pytest
 import environments
 from oht.envs.backend import Episode, Pool
 from oht.envs.pool import EnvError, open_pool
+from oht.envs.workers import WorkerDied
 from oht.errors import UserError
 
 ENVPOOL = ["dm/walker-run", "dm/cheetah-run", "gym/ant", "gym/half-cheetah", "gym/walker2d"]
@@ -181,7 +182,7 @@ def test_an_env_that_breaks_is_named_with_its_step(make, sentence: str, workers:
     pool = open_pool(make, 3, workers=workers)
     with pytest.raises(EnvError, match=sentence):
         pool.rollout(still, [4, 5, 6])
-    with pytest.raises(ValueError, match="closed"):
+    with pytest.raises(UserError, match="closed"):
         pool.rollout(still, [4])
 
 
@@ -211,6 +212,26 @@ def test_a_dead_worker_is_replaced_and_its_episodes_are_the_same(tmp_path: Path)
     assert (tmp_path / "notes").read_text() == "x"
     pool.close()
     healthy.close()
+
+
+def test_every_worker_may_be_replaced_once_in_a_rollout(tmp_path: Path):
+    pool = open_pool(partial(environments.Dies, tmp_path / "notes", 2), 2, workers=2)
+    one, other = play(pool, [1, 1])
+    assert equal(one, other)
+    assert (tmp_path / "notes").read_text() == "xx"
+    pool.close()
+
+
+def test_a_worker_that_dies_when_it_is_made_again_is_an_error(monkeypatch):
+    def dies(*_):
+        raise WorkerDied("exit code 1")
+
+    pool = open_pool(environments.FollowObservation, 2, workers=2)
+    backend = vars(pool)["_backend"]
+    backend._lost.add(0)
+    monkeypatch.setattr(backend, "_restart", dies)
+    with pytest.raises(EnvError, match=r"ended its worker process when it was made again \(exit code 1\)"):
+        play(pool, [1, 2])
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def test_metrics_are_means_over_all_gradient_steps(separate, expected, long_epis
     assert reports == expected
     means = {"rate": (10 * 1 + 4 * 3 + 4 * 4) / 18, "rows": 48, "discount": (10 * 0.5 + 8 * 0.125) / 18, "reward": 0}
     assert metrics == pytest.approx(means)
-    assert Learner(algorithm, 16).metric_names(agents, long_episode, algorithm.hyper) == list(metrics)
+    assert Learner(algorithm, 16).metric_names(agents, long_episode, hyper) == list(metrics)
     nobody, nothing = learn(Learner(algorithm, 16), agents, long_episode, hyper, 0, 0, 0, 0)
     assert nobody is agents
     assert nothing == {}
@@ -107,8 +107,9 @@ def test_learning_is_traced_once_though_its_metrics_were_asked_for(separate, lon
     algorithm, traced = counting(), []
     algorithm = algorithm._replace(update=lambda *given, f=algorithm.update: traced.append(1) or f(*given))
     agents, learner = population.create(jax.random.key(0), algorithm, 3), Learner(algorithm, 16)
-    learner.metric_names(agents, long_episode, algorithm.hyper)
-    after, _ = learn(learner, agents, long_episode, hyper_of(algorithm, 3), 2, 2, 2)
+    hyper = hyper_of(algorithm, 3, n_step=[1, 2, 3])
+    learner.metric_names(agents, long_episode, hyper)
+    after, _ = learn(learner, agents, long_episode, hyper, 2, 2, 2)
     assert after.calls.tolist() == [2, 2, 2]
     assert len(traced) == 1
 
@@ -325,7 +326,7 @@ def test_metrics_are_known_before_anything_is_learned(replay):
     algorithm = of("sac")
     agents, hyper = population.create(jax.random.key(0), algorithm, 3), hyper_of(algorithm, 3, n_step=[1, 2, 3])
     _, metrics = learn(Learner(algorithm, 16), agents, replay, hyper, 1, 1, 1)
-    assert set(Learner(algorithm, 16).metric_names(agents, replay, algorithm.hyper)) == set(metrics)
+    assert set(Learner(algorithm, 16).metric_names(agents, replay, hyper)) == set(metrics)
 
 
 def test_gather_copies_whole_agents_and_makes_new_ones():

@@ -19,10 +19,11 @@ from jax.core import Tracer
 
 import oht
 from environments import Echo, FollowObservation, search_path
-from oht import cli, compilation, csvtables, policies, runs, signals, training
+from oht import cli, compilation, csvtables, policies, runs, seeds, signals, training
 from oht.agents import networks
 from oht.api import Interrupted
 from oht.callbacks import Callback
+from oht.envs.backend import EnvError
 from oht.errors import UserError
 from test_training import TINY, StopsAfter, same, tiny
 
@@ -173,6 +174,24 @@ def test_why_a_run_failed_is_an_event_until_it_is_resumed(tmp_path, monkeypatch)
 # The best agent
 
 
+def test_a_run_whose_last_evaluation_failed_can_be_finished(tmp_path, monkeypatch):
+    """It has more steps than it was asked for, since its last episode went on."""
+
+    def fails(*_):
+        raise EnvError("the simulator is gone.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "evaluate", fails)
+        with pytest.raises(EnvError, match=r"the simulator is gone \(to repeat such episodes: .* --env-errors 5\)"):
+            tiny(tmp_path / "run", steps=115, eval_every=1000)
+    assert runs.events(tmp_path / "run")[-1]["event"] == "failure"
+    run = oht.resume(tmp_path / "run", env=FollowObservation, steps=115, env_errors=5)
+    assert (run.progress.env_steps, [row["env_steps"] for row in run.evals]) == (120, [120])
+    assert "steps = 115" in (run.path / "config.toml").read_text()
+    with pytest.raises(UserError, match="has 120 steps already, so it cannot end at 100"):
+        oht.resume(run.path, env=FollowObservation, steps=100)
+
+
 def best_of(run: oht.Run) -> dict[str, float]:
     return max(run.evals, key=lambda row: row["return_mean"])
 
@@ -301,6 +320,33 @@ def test_loading_computes_no_new_agents(whole, monkeypatch):
     assert traced == [True]
     assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(loaded.progress.agents))
     same(whole, loaded)
+
+
+def test_loading_leaves_nothing_behind_that_a_later_run_cannot_use(whole):
+    """As in a new process, where loading is the first to ask for the stream of the agents."""
+    seeds._stream.cache_clear()
+    oht.load(whole.path, env=FollowObservation).close()
+    assert jax.random.uniform(seeds.key(0, "agents")).shape == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"seed": -1}, "seed is -1, but must be"),
+        ({"episodes": "few"}, "episodes is 'few', but must be"),
+        ({"episodes": 0}, "episodes is 0, but must be"),
+    ],
+)
+def test_numbers_of_an_evaluation_are_checked(given, sentence, whole):
+    with pytest.raises(UserError, match=sentence):
+        whole.evaluate(**given)
+
+
+def test_a_closed_run_says_so(whole):
+    run = oht.load(whole.path, env=FollowObservation)
+    run.close()
+    with pytest.raises(UserError, match="are closed; load the run again"):
+        run.evaluate()
 
 
 @pytest.fixture

@@ -118,6 +118,21 @@ def test_a_resumed_run_equals_one_that_never_stopped(method, whole, tmp_path):
     same(whole(method), oht.resume(stopped.path, env=FollowObservation))
 
 
+@pytest.mark.parametrize("method", ["oht-nstep", "pbt", "oht"])
+def test_names_that_are_not_in_the_order_of_the_alphabet_survive_a_checkpoint(method, tmp_path):
+    """JAX sorts dicts, and tuners draw in the order of what is tuned."""
+    tune = {"n_step": oht.Choice(1, 2, 3), "gamma": oht.Choice(0.9, 0.99)}
+    one = tiny(tmp_path / "one", method, tune=tune)
+    stopped = tiny(tmp_path / "stopped", method, tune=tune, callbacks=[StopsAfter(2)])
+    resumed = oht.resume(stopped.path, env=FollowObservation)
+    same(one, resumed)
+    loaded = oht.load(one.path, env=FollowObservation)
+    for run in (resumed, loaded):
+        assert run.evaluate(episodes=6) == one.evaluate(episodes=6)
+        run.close()
+    one.close()
+
+
 @pytest.mark.parametrize("method", ["static", "oht"])
 def test_a_run_that_plays_while_it_learns_is_reproducible_and_can_be_resumed(method, tmp_path):
     one = tiny(tmp_path / "one", method, overlap=True)

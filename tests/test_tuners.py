@@ -1155,3 +1155,28 @@ def test_a_missing_schedule_is_refused(tmp_path):
             build("schedule", {"source": source}, None)
     with pytest.raises(UserError, match="cannot be tuned"):
         build("schedule", {"source": str(tmp_path)}, {"n_step": Choice(1, 2)})
+
+
+def test_the_source_of_a_schedule_is_found_from_other_folders(source, monkeypatch):
+    monkeypatch.chdir(source)
+    assert METHODS["schedule"].settings(source="schedule.csv").source == str(source / "schedule.csv")
+
+
+def test_a_line_that_is_being_written_is_no_part_of_a_schedule(source):
+    with (source / "schedule.csv").open("a") as file:
+        file.write("3,300,0.5,1,0.0")
+    tuner = build("schedule", {"source": str(source)}, None)
+    _, proposal = tuner.ask(rng_of(0), tuner.init(rng_of(0)), Clock(250, 300, 0))
+    assert proposal.hyper["actor_lr"] == 0.01
+
+
+# Many combinations
+
+
+def test_many_discrete_dimensions_are_not_all_combined():
+    """10^6 combinations, of which a few agents are drawn."""
+    tune = {name: Choice(*(range(1, 11) if name == "n_step" else np.linspace(0.1, 1, 10))) for name in HYPER}
+    tuner = build("oht", {}, tune)
+    _, proposal = tuner.ask(rng_of(1), tuner.init(rng_of(0)), Clock(0, 100, 0))
+    assert tuner.population == 2 + len(tune)
+    assert len(set(proposal.hyper["n_step"])) > 2

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from oht import agents, compilation, config, lookup, methods, policies, population, runs, seeds, training
+from oht import agents, compilation, config, lookup, methods, policies, population, runs, seeds, settings, training
 from oht.agents import normalise
 from oht.callbacks import Callbacks, checked
 from oht.envs.backend import EnvError
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from oht.envs.rendered import Scene
     from oht.report.videos import Frame
 
+MOST_EPISODES = 100_000  # of an evaluation
 STOPPING = "saving and stopping after this iteration; a second Ctrl-C stops at once"
 
 
@@ -128,8 +129,7 @@ class Run:
 
     def evaluate(self, episodes: int = 10, seed: int = 0) -> list[float]:
         """Returns of the champion without exploration noise, one per episode."""
-        if episodes < 1:
-            raise UserError(f"episodes is {episodes}, but must be at least 1.")
+        episodes, seed = _evaluation_numbers(episodes, seed)
         returns = training.evaluate(self.setup, self.progress, seed, episodes)
         for dropped in training.take_dropped(self.setup):
             warnings.warn(f"an episode was repeated: {dropped.error}", stacklevel=2)
@@ -143,8 +143,7 @@ class Run:
         from oht.envs.rendered import Scene
         from oht.report import videos
 
-        if episodes < 1:
-            raise UserError(f"episodes is {episodes}, but must be at least 1.")
+        episodes, seed = _evaluation_numbers(episodes, seed)
         file = Path(path) if path is not None else self.path / "video.mp4"
         videos.check(file)
         run, pool = self.setup.config.run, self.setup.eval_pool
@@ -211,14 +210,14 @@ def train(
     values = {**settings, "task": _env_name(env) if env else task, "algo": _name(algo) if own_algo else algo}
     values["method"] = _name(own_method, own_method.make) if own_method else method
     resolved = config.resolve(values, own_algo, own_method)
-    run, told = resolved.run, _callbacks(resolved, progress, callbacks)
+    run, hooks = resolved.run, _callbacks(resolved, progress, callbacks)
     path = Path(out) if out is not None else runs.fresh_path(Path("runs"), run.task, run.method, run.seed)
     runs.vacant(path, overwrite)
     with _opened(resolved, env) as setup:
         _check_memory(setup)
         state = training.start(setup)
         with runs.created(path, config.to_toml(setup.config), overwrite):
-            return _continue(path, setup, state, {}, told)
+            return _continue(path, setup, state, {}, hooks)
 
 
 def resume(
@@ -240,18 +239,19 @@ def resume(
     compilation.set_up()
     path = Path(path)
     changes = {name: value for name, value in (("steps", steps), ("env_errors", env_errors)) if value is not None}
+    before = _config_of(path, algo, method).run.steps
     resolved = _config_of(path, algo, method, changes)
     _check_env(path, resolved, env)
-    told = _callbacks(resolved, progress, callbacks)
+    hooks = _callbacks(resolved, progress, callbacks)
     with runs.locked(path), _opened(resolved, env) as setup:
         _check_memory(setup)
         state, counters = _read(path, setup)
         if changes:
-            if setup.config.run.steps < state.env_steps:
+            if steps is not None and steps != before and steps < state.env_steps:
                 raise UserError(f"{path} has {state.env_steps} steps already, so it cannot end at {steps}.")
             with runs.refused(path):
                 runs.write_aside(path / "config.toml", config.to_toml(setup.config))
-        return _continue(path, setup, state, counters, told)
+        return _continue(path, setup, state, counters, hooks)
 
 
 def load(
@@ -280,6 +280,13 @@ def load(
             agent, _ = checkpoints.load_best(path / "best", one)
             members = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (setup.tuner.population, *leaf.shape)), agent)
         return Run(path, setup, Progress(jax.device_put(members), tuner, shapes.replay, owed, **_counts(counters)))
+
+
+def _evaluation_numbers(episodes: Any, seed: Any) -> tuple[int, int]:
+    episodes, seed = settings.number("episodes", episodes, int), settings.number("seed", seed, int)
+    settings.within("episodes", episodes, 1, MOST_EPISODES)
+    settings.within("seed", seed, 0, seeds.MOST)
+    return episodes, seed
 
 
 def _name(thing: Any, maker: Any = None) -> str:
@@ -378,9 +385,10 @@ def _champion(setup: Setup, t: Progress) -> Any:
 
 
 def _shapes(setup: Setup) -> Progress:
-    """The structure of a run's state; nothing is computed or compiled where `training.start` can be traced."""
+    """The structure of a run's state; no agent is computed or compiled where `training.start` can be traced."""
     try:
-        return jax.eval_shape(partial(training.start, setup))
+        shapes = jax.eval_shape(partial(training.start, setup))
+        return shapes._replace(tuner=training.new_tuner_state(setup))  # tracing sorts dicts
     except jax.errors.JAXTypeError:  # a tuner that needs real numbers
         return training.start(setup)
 
@@ -414,7 +422,7 @@ def _continue(path: Path, setup: Setup, t: Progress, counters: dict[str, Any], c
                 recorder.checkpoint(t)  # a run that is resumed to more steps does not have the last evaluation
                 if result.finished:
                     if recorder.evaluated < t.env_steps:
-                        callbacks.tell(_evaluate(setup, t, recorder, callbacks))
+                        callbacks.tell(_last_evaluation(setup, t, recorder, callbacks))
                     recorder.event("end", t)
             except BaseException as error:
                 callbacks.end(recorder.end("failed", str(error) or type(error).__name__))
@@ -455,14 +463,26 @@ def _train(setup: Setup, t: Progress, recorder: Recorder, callbacks: Callbacks, 
             for event in events:
                 callbacks.tell(event)
     except UserError as error:  # the env failed or every agent diverged: `t` is the state from before
-        _note_dropped(setup, t, None, callbacks)  # a resumed run drops them again, and then records them
-        recorder.checkpoint(t)
-        recorder.event("failure", t, reason=str(error))
-        if isinstance(error, EnvError) and not run.env_errors:
-            hint = f"to repeat such episodes: oht train --resume {recorder.path} --env-errors 5"
-            raise EnvError(f"{str(error).rstrip('.')} ({hint}).") from error
-        raise
+        raise _failed(error, setup, t, recorder, callbacks) from error
     return t
+
+
+def _last_evaluation(setup: Setup, t: Progress, recorder: Recorder, callbacks: Callbacks) -> Evaluation:
+    try:
+        return _evaluate(setup, t, recorder, callbacks)
+    except UserError as error:
+        raise _failed(error, setup, t, recorder, callbacks) from error
+
+
+def _failed(error: UserError, setup: Setup, t: Progress, recorder: Recorder, callbacks: Callbacks) -> UserError:
+    """Save the state from before the error and record it; return the error with what would help."""
+    _note_dropped(setup, t, None, callbacks)  # a resumed run drops them again, and then records them
+    recorder.checkpoint(t)
+    recorder.event("failure", t, reason=str(error))
+    if isinstance(error, EnvError) and not setup.config.run.env_errors:
+        hint = f"to repeat such episodes: oht train --resume {recorder.path} --env-errors 5"
+        return EnvError(f"{str(error).rstrip('.')} ({hint}).")
+    return error
 
 
 def _evaluate(setup: Setup, t: Progress, recorder: Recorder, callbacks: Callbacks) -> Evaluation:

@@ -66,7 +66,7 @@ MOST_EVAL_EVERY, EVALUATIONS = 20_000, 10  # the default of eval_every: at least
 class Config:
     run: RunSettings
     options: Mapping[str, Any]  # of the algorithm, fixed for the run
-    hyper: Mapping[str, float]  # of the algorithm, where they differ from its defaults
+    hyper: Mapping[str, float]  # of the algorithm: those that are given; after `with_hyper` all
     tuner: Any  # the method's own settings
     tune: Mapping[str, spaces.Dimension]  # what the method tunes
     factory: "Callable[..., Algorithm]"  # the algorithm
@@ -112,6 +112,11 @@ def resolve(
 
     options = {name: _option(name, given.pop(name, default)) for name, default in own.items()}
     defaults = agents.checked(run.algo, algorithm, options).hyper
+    for name in defaults.keys() & {*settings.names(RunSettings), *settings.names(method.settings)}:
+        raise UserError(
+            f"{name} is a hyper-parameter of {run.algo} and a setting of the run or of {run.method}, so that nobody "
+            "knows which is meant; give that of the algorithm another name."
+        )
     hyper = {n: _hyper(n, given.pop(n)) for n in defaults if n in given}
     tuner = settings.read(method.settings, {n: given.pop(n) for n in settings.names(method.settings) if n in given})
     here = [*settings.names(RunSettings), *own, *defaults, *settings.names(method.settings), "tune", "env_kwargs"]
@@ -122,8 +127,10 @@ def resolve(
     _check_tune(tune, {**defaults, **hyper})
     run = _run(run)
     config = Config(run, options, hyper, tuner, tune, algorithm, method, env_kwargs)
-    for name in hyper.keys() - config.algorithm(Spec(1, 1)).hyper.keys():
+    known = config.algorithm(Spec(1, 1)).hyper
+    for name in hyper.keys() - known.keys():
         raise UserError(f"{name} is learned; give its start in the space, as in tune {name}=log:{hyper[name]:g}.")
+    method.make(tuner, tune, {**known, **hyper})  # refuses what it cannot tune, before anything is opened
     return config
 
 
@@ -150,8 +157,9 @@ def _check_tune(tune: Mapping[str, spaces.Dimension], hyper: Mapping[str, float]
     low, high = spaces.Space(tune, {"replay_ratio": 1.0, **hyper}).extremes()
     for name in low:
         declared = find(name)
-        settings.within(f"the space of {name}: its lowest value", low[name], declared.low, declared.high)
-        settings.within(f"the space of {name}: its highest value", high[name], declared.low, declared.high)
+        for which, value in (("lowest", low[name]), ("highest", high[name])):
+            if value not in (declared.low, declared.high):  # which may be infinite
+                settings.within(f"the space of {name}: its {which} value", value, declared.low, declared.high)
 
 
 def table(tune: Any) -> dict[str, Any]:

@@ -53,11 +53,11 @@ def check(
         )
     eta = population.values_of(hyper, everyone)
     saturated = ~diverged & np.asarray(_saturated(algorithm.act, key, agents, eta, observations))
-    ill = diverged | (saturated & unstick & ~((everyone == champion) & keep_champion))
-    report = Health(diverged, saturated, ill)
-    if not ill.any():
+    unhealthy = diverged | (saturated & unstick & ~((everyone == champion) & keep_champion))
+    report = Health(diverged, saturated, unhealthy)
+    if not unhealthy.any():
         return agents, report
-    members, healthy = np.flatnonzero(ill), np.flatnonzero(~diverged & ~saturated)
+    members, healthy = np.flatnonzero(unhealthy), np.flatnonzero(~diverged & ~saturated)
     if healthy.size:
         donor = champion if champion in healthy else int(healthy[0])
         others = population.take(agents, np.full(len(members), donor))

@@ -35,6 +35,7 @@ class Option(NamedTuple):
     algorithms: tuple[str, ...] = ()
 
 
+REPLAY_RATIO = HyperParameter("gradient steps of an agent for each env step", None, 0)  # no algorithm has it itself
 LEARNING_RATE = (1e-6, 1e-1)  # usual search bounds of every name that ends in _lr
 NETWORKS = ("td3", "ddpg", "sac")  # the algorithms that have an actor and critics
 
@@ -145,6 +146,8 @@ OPTIONS: dict[str, Option] = {
 
 def find(name: str) -> HyperParameter:
     """The declaration of a hyper-parameter; that of a user's own algorithm has no bounds, unless it ends in _lr."""
+    if name == "replay_ratio":
+        return REPLAY_RATIO
     usual = LEARNING_RATE if name.endswith("_lr") else None
     return HYPER_PARAMETERS.get(name) or HyperParameter("", None, usual=usual)
 

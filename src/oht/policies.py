@@ -83,8 +83,8 @@ class SavedPolicy:
         return _written(Path(path), onnxmodel.build(self.layout, self.arrays, facts, NORM_EPSILON))
 
     def __repr__(self) -> str:
-        told = ", ".join(f"{name} {self.facts[name]}" for name in ("task", "algo", "env_steps") if name in self.facts)
-        return f"<SavedPolicy {told}>"
+        facts = ", ".join(f"{name} {self.facts[name]}" for name in ("task", "algo", "env_steps") if name in self.facts)
+        return f"<SavedPolicy {facts}>"
 
 
 def _written(path: Path, content: bytes) -> Path:

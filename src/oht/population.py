@@ -191,10 +191,10 @@ class Learner:
         """The agents after a change of weights by the returns; here nothing changes."""
         return agents
 
-    def metric_names(self, agents: Agents, replay: ring.Replay, hyper: Mapping[str, float]) -> list[str]:
+    def metric_names(self, agents: Agents, replay: ring.Replay, hyper: Mapping[str, np.ndarray]) -> list[str]:
         """The names of the metrics that `learn` returns, without learning anything.
 
-        Traced with as many agents as learn together, so that `learn` need not be traced again.
+        Traced as `learn` is with these hyper-parameters, so that it need not be traced again.
         """
         members = np.arange(1 if devices.separate() else number_of(agents))
         eta = {name: np.zeros(len(members), np.float32) for name in hyper}
@@ -202,7 +202,7 @@ class Learner:
 
         def metrics(keys: Key, agents: Agents, replay: ring.Replay) -> Metrics:
             some, rings = take(agents, members), self.replay_of(replay, members)
-            return self._learn(keys, some, rings, eta, *calls, 1)[1]
+            return self._learn(keys, some, rings, eta, *calls, _max_n(hyper))[1]
 
         return list(jax.eval_shape(metrics, keys, agents, replay))
 

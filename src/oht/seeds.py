@@ -47,7 +47,8 @@ def key(seed: int, purpose: Purpose, number: int = 0) -> Key:
 def _stream(seed: int, purpose: int) -> Key:
     import jax
 
-    return folded(jax.random.key(seed), purpose)
+    with jax.ensure_compile_time_eval():  # also while something is traced: what is kept must be a number
+        return folded(jax.random.key(seed), purpose)
 
 
 def folded(key: Key, number: int) -> Key:

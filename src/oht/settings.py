@@ -23,7 +23,7 @@ def names(settings: type) -> list[str]:
 
 def help_of(f: Field) -> str:
     """The line of a setting for `--help`."""
-    return f.metadata["help"] + default_of("" if f.default is MISSING else f.default)
+    return f.metadata.get("help", "") + default_of("" if f.default is MISSING else f.default)
 
 
 def default_of(value: Any) -> str:

@@ -230,8 +230,9 @@ def resolved(name: str, dim: Dimension, hyper: Mapping[str, float] | None = None
     if isinstance(dim, LogFloat):
         low = low or dim.init / 10**DECADES  # also where the usual bound is 0
         high = high or dim.init * 10**DECADES
-    low = (0.0 if dim.init > 0 else -math.inf) if low is None else low
-    high = (0.0 if dim.init < 0 else math.inf) if high is None else high
+    declared = [find(part) for part in tied(name)]
+    low = max(0.0 if dim.init > 0 else -math.inf, *(each.low for each in declared)) if low is None else low
+    high = min(0.0 if dim.init < 0 else math.inf, *(each.high for each in declared)) if high is None else high
     return replace(
         dim,
         low=min(low, dim.init) if dim.low is None else dim.low,

@@ -70,13 +70,17 @@ def build(config: Config, env: Callable | None = None) -> Setup:
     what = {"env_kwargs": config.env_kwargs, "env_errors": run.env_errors}
     opened = partial(open_pool, env or run.task, delay=run.delay, max_episode=run.max_episode, **what, **where)
     eval_pool = opened(run.eval_episodes)
-    algorithm = config.algorithm(Spec(eval_pool.obs, eval_pool.action))
-    config = config.with_hyper(algorithm.hyper)
-    tuner = method.make(config.tuner, config.tune, config.hyper)
-    learner = method.learner(config.tuner, algorithm, run.batch_size) if method.learner else None
-    learner = learner or Learner(algorithm, run.batch_size)
-    if run.overlap and learner.draws:
-        raise UserError(f"{run.method} plays what it has just drawn, so overlap must be false.")
+    try:
+        algorithm = config.algorithm(Spec(eval_pool.obs, eval_pool.action))
+        config = config.with_hyper(algorithm.hyper)
+        tuner = method.make(config.tuner, config.tune, config.hyper)
+        learner = method.learner(config.tuner, algorithm, run.batch_size) if method.learner else None
+        learner = learner or Learner(algorithm, run.batch_size)
+        if run.overlap and learner.draws:
+            raise UserError(f"{run.method} plays what it has just drawn, so overlap must be false.")
+    except BaseException:
+        eval_pool.close()
+        raise
     return Setup(
         config=config,
         algorithm=algorithm,
@@ -102,7 +106,11 @@ def start(setup: Setup) -> Progress:
     number, run, pool = setup.tuner.population, setup.config.run, setup.eval_pool
     agents = population.create(seeds.key(run.seed, "agents"), setup.algorithm, number)
     replay = setup.learner.empty_replay(number, run.replay_size, pool.obs, pool.action, run.max_episode)
-    return Progress(agents, setup.tuner.init(seeds.generator(run.seed, "tuner")), replay, np.zeros(number))
+    return Progress(agents, new_tuner_state(setup), replay, np.zeros(number))
+
+
+def new_tuner_state(setup: Setup) -> Any:
+    return setup.tuner.init(seeds.generator(setup.config.run.seed, "tuner"))
 
 
 def explore_at_random(setup: Setup, t: Progress) -> Progress:
@@ -116,13 +124,19 @@ def explore_at_random(setup: Setup, t: Progress) -> Progress:
     return _stored(setup, t, episodes, None)
 
 
+def planned(setup: Setup, t: Progress) -> tuple[Any, Proposal]:
+    """What the tuner wants of the next iteration, and its state then."""
+    run = setup.config.run
+    clock = Clock(t.env_steps, run.steps, t.iteration)
+    return setup.tuner.ask(seeds.generator(run.seed, "ask", t.iteration), t.tuner, clock)
+
+
 def iterate(setup: Setup, t: Progress, report: Report) -> tuple[Progress, Results]:
     """One iteration of Algorithm 1. `report(done, of)` is called with numbers of gradient steps."""
     run = setup.config.run
     key = partial(seeds.key, run.seed, number=t.iteration)
     rng = partial(seeds.generator, run.seed, number=t.iteration)
-    clock = Clock(t.env_steps, run.steps, t.iteration)
-    tuner_state, p = setup.tuner.ask(rng("ask"), t.tuner, clock)  # line 3
+    tuner_state, p = planned(setup, t)  # line 3
     agents = population.gather(key("new weights"), setup.algorithm, t.agents, p.sources)
     donor = setup.tuner.champion(rng("donor"), tuner_state)
     if run.overlap:  # the policies from before this learning play, while it goes on

@@ -81,6 +81,7 @@ class Flat:
         with np.errstate(over="ignore"):  # what float32 cannot hold becomes inf, which is refused later
             vector = self._guard("with its observation", partial(flat, self._env.observation_space, obs))
         if vector.size != self.obs:
+            self._failed = True
             raise EnvError(f"{self.name} gave {vector.size} numbers as observation{self._when()}, not {self.obs}.")
         return vector
 
@@ -100,8 +101,8 @@ class Flat:
 class InProcess:
     """A backend of envs that are stepped one after the other; see `oht.envs.backend.Backend`."""
 
-    def __init__(self, name: str, make: Maker, size: int, greets: bool = False):
-        with silence() if greets else nullcontext():
+    def __init__(self, name: str, make: Maker, size: int, prints: bool = False):
+        with silence() if prints else nullcontext():
             self._envs = [Flat(name, make) for _ in range(size)]
         self.obs, self.action, self.spaces = self._envs[0].obs, self._envs[0].action, self._envs[0].spaces
 

@@ -75,8 +75,8 @@ def _gymnasium(task: Task, make: Maker, size: int, workers: int | None) -> Backe
     if workers is None:
         workers = min(size, cores()) if task.slow and size > 1 and cores() > 1 else 0
     if workers and (sent := portable(make)):
-        return Workers(task.id, sent, size, min(workers, size), _greets(task))
-    return InProcess(task.id, make, size, _greets(task))
+        return Workers(task.id, sent, size, min(workers, size), _prints_at_start(task))
+    return InProcess(task.id, make, size, _prints_at_start(task))
 
 
 def _on_ray(task: Task, make: Maker, size: int, workers: int | None) -> Backend:
@@ -87,10 +87,10 @@ def _on_ray(task: Task, make: Maker, size: int, workers: int | None) -> Backend:
         raise UserError("pool ray needs at least one worker.")
     if not (sent := portable(make)):
         raise UserError(f"{task.id} cannot be pickled, so it cannot be sent to Ray's actors.")
-    return actors(task.id, sent, size, workers, _greets(task))
+    return actors(task.id, sent, size, workers, _prints_at_start(task))
 
 
-def _greets(task: Task) -> bool:
+def _prints_at_start(task: Task) -> bool:
     """PyBullet prints when it is imported and connected."""
     return task.extra == "bullet"
 
@@ -111,7 +111,7 @@ class Rollouts:
         if not 0 < len(seeds) <= self.size or not all(0 <= seed < 2**31 for seed in seeds):
             raise ValueError(f"a rollout takes 1 to {self.size} seeds, each from 0 to 2**31 - 1, not {list(seeds)}")
         if self._closed:
-            raise ValueError(f"the pool of {self._name} is closed")
+            raise UserError(f"the envs of {self._name} are closed; load the run again with oht.load.")
         try:
             return self._episodes(act, seeds)
         except BaseException:  # envs may be anywhere in their episodes and workers still busy
@@ -138,7 +138,7 @@ class Rollouts:
                     self.dropped.append(Dropped(int(seed), result))
                     again.append(i)
                 else:
-                    raise EnvError(_last_straw(result, self._env_errors)) from result
+                    raise EnvError(_too_often(result, self._env_errors)) from result
             if not (missing := again):
                 break
         return [episodes[i] for i in range(len(seeds))]
@@ -218,7 +218,7 @@ def _only(rows: list[int], count: int, act: Act, later: int) -> Act:
     return some
 
 
-def _last_straw(error: EnvError, env_errors: int) -> str:
+def _too_often(error: EnvError, env_errors: int) -> str:
     times = "time" if env_errors == 1 else "times"
     return f"{str(error).rstrip('.')}; this episode had been repeated {env_errors} {times} already (env_errors)."
 

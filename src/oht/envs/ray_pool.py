@@ -67,13 +67,13 @@ def _check_that_someone_listens(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=10).close()
 
 
-def actors(name: str, make: bytes, size: int, workers: int | None, greets: bool) -> Workers:
+def actors(name: str, make: bytes, size: int, workers: int | None, prints: bool) -> Workers:
     """A backend like `Workers` on Ray actors; without a number of them, one for each env, as far as there are CPUs."""
     ray = connect()
     cpus = int(ray.cluster_resources().get("CPU", 0))
     if (workers or 1) > cpus:
         raise UserError(f"the Ray cluster has {cpus} CPUs, too few for {workers or 1} workers; ask for fewer.")
-    return Workers(name, make, size, min(workers or cpus, size), greets, Actor)
+    return Workers(name, make, size, min(workers or cpus, size), prints, Actor)
 
 
 class Actor(Worker):

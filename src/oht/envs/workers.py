@@ -84,14 +84,14 @@ class Workers:
     """
 
     def __init__(
-        self, name: str, make: bytes, size: int, workers: int, greets: bool, start: Callable[[], Worker] = Process
+        self, name: str, make: bytes, size: int, workers: int, prints: bool, start: Callable[[], Worker] = Process
     ):
         self._name, self._start = name, start
         shares = [len(range(size)[i::workers]) for i in range(workers)]
-        self._first: list[Message] = [(name, make, share, greets, python_path()) for share in shares]
-        self._told: list[list[Message]] = [[] for _ in shares]  # the messages of this rollout, for each worker
+        self._first: list[Message] = [(name, make, share, prints, python_path()) for share in shares]
+        self._sent: list[list[Message]] = [[] for _ in shares]  # the messages of this rollout, for each worker
         self._last_obs = [np.empty(0, np.float32) for _ in shares]
-        self._replaced = False
+        self._replaced: set[int] = set()  # workers that were replaced in this rollout
         self._lost: set[int] = set()  # workers that died again, to be started anew for the next rollout
         self._workers = [start() for _ in shares]
         try:
@@ -107,10 +107,13 @@ class Workers:
         self.obs, self.action, self.spaces = sizes[0]
 
     def reset(self, seeds: Sequence[int]) -> EnvStarts:
-        self._told = [[] for _ in self._workers]
-        self._replaced = False
+        self._sent = [[] for _ in self._workers]
+        self._replaced = set()
         while self._lost:
-            self._restart(self._lost.pop())
+            try:
+                self._restart(self._lost.pop())
+            except WorkerDied as died:
+                raise EnvError(f"{self._name} ended its worker process when it was made again ({died}).") from died
         count, n = len(self._workers), len(seeds)
         rows = {i: np.arange(n)[i::count] for i in range(min(count, n))}
         starts = EnvStarts(np.zeros((n, self.obs), np.float32), {})
@@ -154,18 +157,18 @@ class Workers:
                 except EnvError as error:
                     answers[i] = error
                     self._lost.add(i)
-            self._told[i].append(message)
+            self._sent[i].append(message)
         return answers
 
     def _again(self, i: int, message: Message, died: WorkerDied) -> Any:
         """The answer of a new worker that has first repeated what the dead one did in this rollout."""
-        if self._replaced:
+        if i in self._replaced:
             raise EnvError(f"{self._name} ended its worker process twice in one rollout ({died}).") from died
-        self._replaced = True
+        self._replaced.add(i)
         try:
             self._restart(i)
             obs = self._last_obs[i]
-            for earlier in self._told[i]:
+            for earlier in self._sent[i]:
                 self._workers[i].send(earlier)
                 obs = self._workers[i].receive().obs
             if not np.array_equal(obs, self._last_obs[i]):
@@ -211,9 +214,9 @@ def serve(link: Connection) -> None:
             message = link.recv()
             try:
                 if envs is None:
-                    name, make, size, greets, path = message
+                    name, make, size, prints, path = message
                     adopt_path(path)
-                    envs = InProcess(name, pickle.loads(make), size, greets)
+                    envs = InProcess(name, pickle.loads(make), size, prints)
                     answer = envs.obs, envs.action, envs.spaces
                 else:
                     answer = getattr(envs, message[0])(*message[1:])

@@ -14,9 +14,7 @@ from oht.experiments import figures, results
 from oht.experiments.results import Curve, Results
 from oht.experiments.suites import Pair, Row, Suite
 
-# Runs that differ only in these are seeds of one method.
-APART = {"task", "seed", "steps", "eval_every", "eval_episodes", "checkpoint_every"}
-APART |= {"workers", "pool", "tensorboard", "track"}
+APART = {*runs.NO_METHOD, "task", "steps"}  # what does not tell the lines of a panel apart
 
 
 def compare(folders: Sequence[Path], out: Path) -> list[str]:
@@ -38,7 +36,7 @@ def compare(folders: Sequence[Path], out: Path) -> list[str]:
 
 def _below(folder: Path) -> Iterator[Path]:
     """The run folders in and below a folder."""
-    places = sorted(path.parent for path in folder.rglob(runs.FACTS))
+    places = runs.below(folder)
     if not places:
         raise UserError(f"{folder} is not a run folder, and there is none below it.")
     yield from places

@@ -53,7 +53,7 @@ def _train(job: Job, path: Path, steps: int, callbacks: Sequence[Callback]) -> N
         where = {"out": path, "overwrite": begun, "callbacks": callbacks}
         run = api.train(job.task, **job.settings, seed=job.seed, steps=steps, **where)
     else:
-        run = api.resume(path, steps=max(steps, reached), callbacks=callbacks)
+        run = api.resume(path, steps=None if reached >= steps else steps, callbacks=callbacks)
     run.close()
 
 

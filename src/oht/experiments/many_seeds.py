@@ -54,7 +54,10 @@ def suite_of(values: Mapping[str, Any], seeds: Any) -> Suite:
     if given.get("tune"):
         chosen["tune"] = {name: spaces.format(dim) for name, dim in resolved.tune.items()}
     name = suites.slug(f"{run.task}_{run.method}").replace("@", "_")
-    whole = {"tasks": [run.task], "methods": {run.method: chosen}, "steps": run.steps, "seeds": seeds}
+    label = suites.slug(run.method)  # a method of a user's own is module:name
+    if label != run.method:
+        chosen["method"] = run.method
+    whole = {"tasks": [run.task], "methods": {label: chosen}, "steps": run.steps, "seeds": seeds}
     return suites.from_values(name, whole)
 
 

@@ -91,6 +91,7 @@ class SharedCritic(Learner):
             report((turn + 1) * steps, number * steps)
         turns = [_with_critic_of(one, turns[-1]) for one in turns]
         agents = put(agents, members, jax.tree.map(lambda *leaves: jnp.stack(leaves), *turns))
+        agents = _all_with_critic_of(agents, turns[-1])
         return agents, {name: float(np.mean([shown[name] for shown in metrics])) for name in metrics[0]}
 
     def evolve(self, agents: Evolved, proposal: Proposal, outcome: Outcome) -> Evolved:
@@ -100,11 +101,11 @@ class SharedCritic(Learner):
         elites = proposal.actors[np.argsort(-fitness, kind="stable")[: len(weights)]]
         return evolved(agents, elites, weights, np.float32(proposal.hyper["damp"][0]))
 
-    def metric_names(self, agents: Evolved, replay: ring.Replay, hyper: Mapping[str, float]) -> list[str]:
+    def metric_names(self, agents: Evolved, replay: ring.Replay, hyper: Mapping[str, np.ndarray]) -> list[str]:
         eta = dict.fromkeys(hyper, np.float32(0))
-        one, calls = jax.eval_shape(take, agents, 0), np.int32(1)
+        one, calls, max_n = jax.eval_shape(take, agents, 0), np.int32(1), int(hyper["n_step"].max())
         turn = jax.eval_shape(
-            lambda key, one: self._turn(key, one, replay, eta, calls, calls, 1), jax.random.key(0), one
+            lambda key, one: self._turn(key, one, replay, eta, calls, calls, max_n), jax.random.key(0), one
         )
         return list(turn[1])
 
@@ -148,8 +149,20 @@ class SharedCritic(Learner):
 
 
 def _with_critic_of(evolved: Any, other: Any) -> Any:
-    parts = {name: getattr(other.agent, name) for name in ("critic", "target_critic", "critic_moments")}
-    return evolved._replace(agent=evolved.agent._replace(**parts))
+    return evolved._replace(agent=evolved.agent._replace(**_critic_of(other)))
+
+
+def _critic_of(evolved: Any) -> dict[str, Any]:
+    return {name: getattr(evolved.agent, name) for name in ("critic", "target_critic", "critic_moments")}
+
+
+@jax.jit
+def _all_with_critic_of(agents: Evolved, one: Any) -> Evolved:
+    """All with the critic of one agent, so that whoever is copied over another passes it on; not if it has diverged."""
+    new = _critic_of(one)
+    finite = jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(new)]).all()
+    parts = jax.tree.map(lambda old, leaf: jnp.where(finite, leaf, old), _critic_of(agents), new)
+    return agents._replace(agent=agents.agent._replace(**parts))
 
 
 @jax.jit

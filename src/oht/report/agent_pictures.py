@@ -135,7 +135,7 @@ def sentence(event: Event) -> str:
     when = f"At {event['env_steps']:,} env steps ({duration(event['wall_time'])})"
     agent, source, mean = event.get("agent"), int(event.get("source", -1)), event.get("return_mean", math.nan)
     weights = f"the weights of agent {source}" if source >= 0 else "new weights"
-    ill = {"diverged": "had diverged", "saturated": "was saturated"}.get(
+    why = {"diverged": "had diverged", "saturated": "was saturated"}.get(
         event.get("reason", ""), "had diverged or was saturated"
     )
     what = {
@@ -145,7 +145,7 @@ def sentence(event: Event) -> str:
         "evaluation": f"an evaluation had the mean return {mean:,.4g}",
         "record": f"the evaluation of {mean:,.4g} was the best so far; its agent is in best/",
         "fork": f"agent {agent} gave up its own weights and continued from {weights}",
-        "replacement": f"agent {agent} {ill} and was replaced" + (f": it got {weights}" if "source" in event else ""),
+        "replacement": f"agent {agent} {why} and was replaced" + (f": it got {weights}" if "source" in event else ""),
         "saturation": f"all actions of agent {agent} were at their bounds; it stayed as it was",
         "env-error": "an episode was dropped and repeated, because the env failed: "
         + str(event.get("message", "")).rstrip("."),

@@ -21,20 +21,22 @@ def plot_run(run: Path, out: Path, beside: Sequence[Path] = ()) -> Path:
     evals, metrics, schedule = (columns(run / name) for name in ("evals.csv", "metrics.csv", "schedule.csv"))
     if not metrics:
         raise UserError(f"{run} has no finished iteration to plot yet (metrics.csv is missing or empty).")
-    others = {other.resolve().name: columns(other / "evals.csv") for other in beside}
-    for table, needed in (
-        (metrics, ("env_steps", "return_mean")),
-        *((table, ("env_steps", "return_mean", "return_std")) for table in (evals, *others.values())),
+    others = [(other, columns(other / "evals.csv")) for other in beside]
+    for path, table, needed in (
+        (run, metrics, ("env_steps", "return_mean")),
+        *((path, table, ("env_steps", "return_mean", "return_std")) for path, table in ((run, evals), *others)),
     ):
         if table and not set(needed) <= set(table):
-            raise UserError(f"the tables of {run} lack some of the columns {', '.join(needed)}.")
+            raise UserError(f"the tables of {path} lack some of the columns {', '.join(needed)}.")
     panels = schedule_panels(schedule, log_scaled(run / "config.toml"))
     height = 3.2 + 2.2 * len(panels)
     figure, axes = plt.subplots(
         1 + len(panels), 1, figsize=(8, height), sharex=True, squeeze=False, layout="constrained"
     )
     draw_returns(axes[0, 0], evals, metrics)
-    for number, (name, table) in enumerate(others.items(), start=1):
+    short = [path.resolve().name for path in (run, *beside)]
+    for number, (path, table) in enumerate(others, start=1):
+        name = path if len(set(short)) < len(short) else short[number]  # runs of a sweep are all called s0, s1
         if table:
             style = {"color": f"C{number}", "marker": "o", "markersize": 3, "linewidth": 1}
             axes[0, 0].plot(table["env_steps"], table["return_mean"], label=f"evaluation of {name}", **style)

@@ -6,7 +6,6 @@ Nothing is ever written, and no lock is taken: a run does not notice that it is 
 import hashlib
 import json
 import os
-import re
 import time
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -148,7 +147,7 @@ class Folder:
         """Sorted by name, as they are now."""
         locks, found = held_locks(), []
         self.problems = []
-        for path in run_folders(self.root):
+        for path in runs.below(self.root):
             try:
                 if run := self._run(path, locks):
                     found.append(run)
@@ -193,28 +192,11 @@ class Folder:
             return "stopped", ""
         if word == "failure":
             return "failed", reason
-        if word is None:  # written before there were events
+        if word is None:  # its events were deleted
             return ("done" if all_steps else "stopped"), ""
         if path not in self._trained and time.time() - _changed(path) < _patience(metrics):
             return "running", ""  # perhaps on another machine
         return "failed", "Its process ended without a word: it was killed, or the machine was switched off."
-
-
-def run_folders(root: Path) -> list[Path]:
-    """Every folder with a run.json, sorted; what is inside of a run is not searched, nor are hidden folders."""
-    found: list[Path] = []
-    for place, folders, files in os.walk(root):
-        if runs.FACTS in files:
-            found.append(Path(place))
-            folders.clear()
-        else:
-            folders[:] = [name for name in folders if not name.startswith(".")]
-    return sorted(found, key=lambda path: [natural(part) for part in path.parts])
-
-
-def natural(text: str) -> list[tuple[int, int, str]]:
-    """For sorting: seed 10 comes after seed 9."""
-    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", text) if part]
 
 
 def _facts(path: Path) -> dict[str, Any]:

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from oht.report.rundata import RunData
+from oht.runs import NO_METHOD
 
-# Runs that differ only in these are seeds of one method: they do not change what is learned.
-NO_LABEL = frozenset({"seed", "eval_every", "eval_episodes", "checkpoint_every", "tensorboard", "workers", "pool"})
 MOST_IN_LABEL = 3  # other settings that differ which a label names
 
 
@@ -67,12 +66,12 @@ def labels(all_runs: Iterable[RunData]) -> dict[str, str]:
     """
     kinds: dict[tuple[str, str], dict[str, list[RunData]]] = {}
     for run in all_runs:
-        settings = {name: value for name, value in flat(run.config).items() if name not in NO_LABEL}
+        settings = {name: value for name, value in flat(run.config).items() if name not in NO_METHOD}
         kinds.setdefault((run.task, run.method), {}).setdefault(json.dumps(settings, sort_keys=True), []).append(run)
     named: dict[str, str] = {}
     for (_, method), groups in kinds.items():
         settings = [flat(members[0].config) for members in groups.values()]
-        names = dict.fromkeys(name for each in settings for name in each if name not in NO_LABEL)
+        names = dict.fromkeys(name for each in settings for name in each if name not in NO_METHOD)
         varied = [name for name in names if len({each.get(name) for each in settings}) > 1]
         used: dict[str, int] = {}
         for each, members in zip(settings, groups.values(), strict=True):

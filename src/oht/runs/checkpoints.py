@@ -175,7 +175,19 @@ def _unflatten(state: Any, arrays: Mapping[str, np.ndarray]) -> Any:
                 f"the checkpoint does not fit: {name} has shape {arrays[name].shape}, not {np.shape(leaf)}."
             )
         leaves.append(jax.numpy.asarray(arrays[name]) if isinstance(leaf, jax.Array) else arrays[name])
-    return jax.tree.unflatten(jax.tree.structure(state), leaves)
+    return _in_order(state, jax.tree.unflatten(jax.tree.structure(state), leaves))
+
+
+def _in_order(given: Any, restored: Any) -> Any:
+    """The same with dicts in the order of the given ones: JAX sorts them, and a tuner may draw in their order."""
+    match given:
+        case dict():
+            return {name: _in_order(part, restored[name]) for name, part in given.items()}
+        case tuple() if hasattr(given, "_fields"):
+            return type(given)(*map(_in_order, given, restored))
+        case tuple() | list():
+            return type(given)(map(_in_order, given, restored))
+    return restored
 
 
 class Piece(NamedTuple):

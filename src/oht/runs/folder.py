@@ -29,6 +29,9 @@ READERS = {1: "0.1"}  # older formats and the version of oht that reads them
 FACTS, LOCK, EVENTS = "run.json", ".lock", "events.jsonl"
 UNFINISHED = {LOCK, FACTS + ".part"}  # left by a process that was killed when it made its run folder
 TABLES = ("metrics.csv", "evals.csv", "schedule.csv")
+NO_METHOD = frozenset(  # runs that differ only in these settings are seeds of one method
+    {"seed", "eval_every", "eval_episodes", "checkpoint_every", "tensorboard", "track", "workers", "pool", "env_errors"}
+)
 PACKAGES = ("oht", "jax", "jaxlib", "flax", "optax", "numpy", "gymnasium", "envpool", "mujoco", "pybullet")
 
 
@@ -37,6 +40,23 @@ def fresh_path(root: Path, task: str, method: str, seed: int) -> Path:
     stem = re.sub(r"[^\w.@-]+", "-", f"{task}_{method}_s{seed}_{time.strftime('%Y%m%d-%H%M%S')}")
     numbered = (root / (stem if k == 0 else f"{stem}-{k}") for k in range(1000))
     return next(path for path in numbered if not path.exists())
+
+
+def below(root: Path) -> list[Path]:
+    """Every run folder in or below a folder, sorted; neither insides of runs nor hidden folders are searched."""
+    found: list[Path] = []
+    for place, folders, files in os.walk(root):
+        if FACTS in files:
+            found.append(Path(place))
+            folders.clear()
+        else:
+            folders[:] = [name for name in folders if not name.startswith(".")]
+    return sorted(found, key=lambda path: [natural(part) for part in path.parts])
+
+
+def natural(text: str) -> list[tuple[int, int, str]]:
+    """For sorting: seed 10 comes after seed 9."""
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", text) if part]
 
 
 def vacant(path: Path, overwrite: bool) -> None:

@@ -124,4 +124,5 @@ class Recorder:
 
 def _metric_names(setup: Setup, t: Progress) -> list[str]:
     """The names of the metrics before anything is learned: a row without updates needs the same columns."""
-    return setup.learner.metric_names(t.agents, t.replay, setup.config.hyper)
+    _, proposal = training.planned(setup, t)
+    return setup.learner.metric_names(t.agents, t.replay, proposal.hyper)

@@ -108,7 +108,8 @@ def make(settings: Arms, tune: Tune, base: Mapping[str, float]) -> Tuner:
         """A draw from P without epsilon: one for each evaluation episode evaluates P itself."""
         if settings.champion == "argmax":
             return likeliest(state)
-        indices = [rng.choice(len(search.logits), p=softmax(search.logits)) for search in state.logits.values()]
+        chances = [softmax(state.logits[name].logits) for name in searches]
+        indices = [rng.choice(len(each), p=each) for each in chances]
         return int(np.ravel_multi_index(indices, sizes))
 
     def row(state: State, proposal: Proposal, outcome: Outcome) -> Row:

@@ -126,17 +126,21 @@ def combinations(space: Space, known: Mapping[str, float]) -> list[dict[str, flo
     if not space.names:
         start = {name: known[name] for entry in PORTFOLIO for name in entry if name in known}
         entries = [start, *({**start, **entry} for entry in PORTFOLIO if entry.keys() <= known.keys())]
-    else:
-        entries = [
-            {part: value for name, value in zip(space.choices, values, strict=True) for part in tied(name)}
-            for values in itertools.product(*(choice.values for choice in space.choices.values()))
-        ]
-    return [entry for number, entry in enumerate(entries) if entry not in entries[:number]]
+        return [entry for number, entry in enumerate(entries) if entry not in entries[:number]]
+    return [
+        {part: value for name, value in zip(space.choices, values, strict=True) for part in tied(name)}
+        for values in itertools.product(*(choice.values for choice in space.choices.values()))
+    ]
+
+
+def _few(space: Space) -> bool:
+    """Whether there is an agent for each combination."""
+    number = math.prod(len(choice.values) for choice in space.choices.values())
+    return not space.continuous and number <= MOST_COMBINATIONS
 
 
 def population_of(settings: Race, space: Space, known: Mapping[str, float]) -> int:
-    few = math.prod(len(choice.values) for choice in space.choices.values()) <= MOST_COMBINATIONS
-    if not space.continuous and few:
+    if _few(space):
         number = len(combinations(space, known))
         if number < 2:
             raise UserError("a race needs at least two different values; name more, as in tune n_step=1,2,3.")
@@ -150,8 +154,8 @@ def values_of(rng: np.random.Generator, space: Space, known: Mapping[str, float]
     Each dimension is divided into as many strata as there are agents. The first agent has the run's own values and
     stands for the strata they lie in; the others have the middles of the strata that are left, in random order.
     """
-    entries = combinations(space, known) if not space.continuous else []
-    if len(entries) == number:
+    if _few(space):
+        entries = combinations(space, known)
         return {name: np.array([entry[name] for entry in entries]) for name in entries[0]}
     middles = (np.arange(number) + 0.5) / number
     grid = space.quantiles(np.tile(middles[:, None], len(space.continuous)))

@@ -1,13 +1,13 @@
 """One agent with the schedule of an earlier run, a control: is the schedule worth something without the population?"""
 
-import csv
-import math
-from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
+from oht import csvtables
 from oht.errors import UserError
 from oht.settings import setting
 from oht.tuners import columns
@@ -23,43 +23,41 @@ class Schedule:
     source: str = setting("", "the run folder, or its schedule.csv, whose champion's values are replayed")
     replay_ratio: float = setting(1.0, "gradient steps for each env step", low=0, high=1000)
 
+    def __post_init__(self):
+        """The run can be loaded and resumed from other folders than the one it was started in."""
+        if self.source:
+            object.__setattr__(self, "source", str(Path(self.source).absolute()))
+
 
 class Timetable(NamedTuple):
     """Values that hold until the env steps of their row are reached; those of the last row stay."""
 
-    env_steps: list[int]
-    values: dict[str, list[float]]
+    env_steps: np.ndarray
+    values: dict[str, np.ndarray]
 
     def at(self, env_steps: int) -> dict[str, float]:
-        row = min(bisect_right(self.env_steps, env_steps), len(self.env_steps) - 1)
-        return {name: column[row] for name, column in self.values.items()}
+        row = min(int(np.searchsorted(self.env_steps, env_steps, side="right")), len(self.env_steps) - 1)
+        return {name: float(column[row]) for name, column in self.values.items()}
 
 
-def read(source: str | Path) -> Timetable:
+def read(source: str) -> Timetable:
     """The champion columns of a schedule.csv, whose rows hold the env steps at the end of each iteration."""
     path = Path(source)
     path = path / FILE if path.is_dir() else path
-    if not str(source) or not path.is_file():
-        raise UserError(f"there is no schedule at {str(source)!r}; give a run folder with a {FILE}.")
-    try:
-        with path.open(newline="") as file:
-            rows = list(csv.DictReader(file))
-        names = [name for name in (rows[0] if rows else {}) if name and name.startswith(CHAMPION)]
-        table = Timetable(
-            [int(float(row["env_steps"])) for row in rows],
-            {name.removeprefix(CHAMPION): [float(row[name]) for row in rows] for name in names},
-        )
-    except (KeyError, TypeError, ValueError, UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"{path} is no schedule: a number is missing or unreadable ({error!r}).") from None
-    if not table.values:
+    if not source or not path.is_file():
+        raise UserError(f"there is no schedule at {source!r}; give a run folder with a {FILE}.")
+    table = csvtables.columns(path)
+    values = {name.removeprefix(CHAMPION): column for name, column in table.items() if name.startswith(CHAMPION)}
+    if not values or "env_steps" not in table:
         raise UserError(
-            f"{path} holds no schedule: it needs rows and columns like {CHAMPION}n_step, as a tuned run writes."
+            f"{path} holds no schedule: it needs rows and columns like env_steps and {CHAMPION}n_step, as a tuned run "
+            "writes."
         )
-    if not all(math.isfinite(value) for column in table.values.values() for value in column):
+    if not all(np.isfinite(column).all() for column in (table["env_steps"], *values.values())):
         raise UserError(f"{path} is no schedule: a value is not finite.")
-    if table.env_steps != sorted(table.env_steps):
+    if (np.diff(table["env_steps"]) < 0).any():
         raise UserError(f"{path} is no schedule: its env_steps must grow from row to row.")
-    return table
+    return Timetable(table["env_steps"], values)
 
 
 def make(settings: Schedule, tune: Tune, base: Mapping[str, float]) -> Tuner:
