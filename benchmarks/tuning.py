@@ -11,6 +11,10 @@ with the better of n = 3 and n = 5 in e.
     python benchmarks/tuning.py run --situations p --seeds 0,1   # each entry of the portfolio as a constant value
     python benchmarks/tuning.py show --seeds 0,1
     python benchmarks/tuning.py run --situations o               # what `overlap` does to returns
+    python benchmarks/tuning.py leaders --runs DIR               # the leader of each run of `random` in this folder
+
+Each evaluation episode of `random` is played by an agent drawn at random. "random, its leader" is an evaluation, when
+the run has ended, of the agent whose training returns are believed to be the highest, as `oht` is evaluated.
 """
 
 import argparse
@@ -25,10 +29,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from oht import runs
+import oht
+from oht import runs, training
 from oht.envs.tasks import TASKS
 from oht.experiments.job import shares
 from oht.experiments.scores import iqm, stratified_bootstrap
+from oht.tuners import race
 
 ROOT = Path(__file__).parent.parent
 CSV = ROOT / "results" / "tuning.csv"
@@ -36,10 +42,13 @@ FIGURE = ROOT / "results" / "tuning.png"
 COLUMNS = ("task", "situation", "method", "seed", "env_steps", "return", "gradient_steps", "wall_time")
 COMMON = ["--hidden", "64,64", "--steps", "150000", "--eval-every", "10000", "--tensorboard", "false"]
 LAST = 3  # evaluations that a score is the mean of
+LEADER_EPISODES = 10  # of the evaluation of a leader
 
 REFERENCES = ("static, n = 3", "static, n = 5")  # of situation e; the default is that of b, c and d
 MATRIX = "abcde"  # the situations that methods are judged by
-ORDER = ("static", "static, ratio 2", *REFERENCES, "oht", "random")  # in tables, before all others
+RANDOM, LEADER = "random", "random, its leader"
+ORDER = ("static", "static, ratio 2", *REFERENCES, "oht", RANDOM, LEADER)  # in tables, before all others
+CURVES = ORDER[:-1]  # a leader is evaluated once
 
 CHEETAH, GYM, WALKER = "dm/cheetah-run", "gym/half-cheetah", "dm/walker-walk"
 DELAY = "@delay5"
@@ -217,6 +226,27 @@ def _collect(cell: Cell, path: Path) -> None:
             writer.writerow((cell.task, cell.situation, cell.method, cell.seed, *numbers))
 
 
+def evaluate_leaders(folder: Path, seeds: Sequence[int], situations: str) -> None:
+    """Adds a row for the leader of each finished run of `random` that lies in the folder."""
+    done, known = finished(), read()
+    for cell in cells(seeds, [RANDOM], situations):
+        path = folder / cell.name
+        if not path.exists() or (cell.task, cell.situation, LEADER, cell.seed) in done:
+            continue
+        rows = [r for r in known if (r["task"], r["situation"], r["method"], int(r["seed"])) == cell[:4]]
+        if [row["return"] for row in rows] != [f"{row['return_mean']:.6g}" for row in runs.rows(path / "evals.csv")]:
+            raise SystemExit(f"{path} is not the run whose evaluations are in {CSV.name}.")
+        loaded = oht.load(path)
+        leader = int(race.means(loaded.progress.tuner.belief)[0].argmax())
+        chosen = loaded.setup._replace(tuner=loaded.setup.tuner._replace(champion=lambda *_, leader=leader: leader))
+        mean = np.mean(training.evaluate(chosen, loaded.progress, seed=0, number=LEADER_EPISODES))
+        loaded.close()
+        numbers = (rows[-1]["env_steps"], f"{mean:.6g}", rows[-1]["gradient_steps"], rows[-1]["wall_time"])
+        with CSV.open("a", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerow((*cell[:2], LEADER, cell.seed, *numbers))
+        print(cell.name, f"leader {leader}: {mean:.0f}", flush=True)
+
+
 # Showing
 
 
@@ -373,7 +403,7 @@ def show(seeds: Sequence[int] | None) -> None:
     print(summary(found), every_cell(found), every_method(found), details(found), sep="\n\n")
     places = sorted({(key[1], key[0]) for key in found if key[1] in MATRIX})
     if places:
-        _draw(found, places, [method for method in methods_in(found) if method in ORDER])
+        _draw(found, places, [method for method in methods_in(found) if method in CURVES])
 
 
 def _draw(found: Mapping[Any, Result], places: Sequence[tuple[str, str]], order: Sequence[str]) -> None:
@@ -409,7 +439,7 @@ def _draw(found: Mapping[Any, Result], places: Sequence[tuple[str, str]], order:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("run", "show", "list"))
+    parser.add_argument("what", choices=("run", "show", "list", "leaders"))
     parser.add_argument("--seeds", default="3,4,5")
     parser.add_argument("--methods", default="", help="only these, separated by ';'")
     parser.add_argument("--situations", default=MATRIX)
@@ -420,6 +450,8 @@ def main() -> None:
     only = [name.strip() for name in options.methods.split(";") if name.strip()]
     if options.what == "show":
         return show(seeds)
+    if options.what == "leaders":
+        return evaluate_leaders(options.runs, seeds, options.situations)
     done = finished()
     todo = [c for c in cells(seeds, only, options.situations) if (c.task, c.situation, c.method, c.seed) not in done]
     print(f"{len(todo)} runs to do, {len(done)} in {CSV.name}")

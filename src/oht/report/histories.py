@@ -8,7 +8,7 @@ import numpy as np
 
 from oht.report.figure_parts import MOST_MARKS, SCALE, STEPS, Trace, colour_range, numbers, scatter, thinned
 from oht.report.rundata import RunData
-from oht.report.schedules import first, sample_numbers
+from oht.report.schedules import champion_names, first, sample_numbers
 from oht.runs import Columns, Event
 
 
@@ -56,7 +56,7 @@ def episodes_of(schedule: Columns) -> Episodes:
 def tuned_names(schedule: Columns, episodes: Episodes) -> list[str]:
     """The hyper-parameters with a champion's value; names that share their values are joined by +."""
     same: dict[bytes, list[str]] = {}
-    for name in (column.removeprefix("champion/") for column in schedule if column.startswith("champion/")):
+    for name in champion_names(schedule):
         values = np.concatenate([schedule[f"champion/{name}"], episodes.values.get(name, np.zeros(0))])
         same.setdefault(values.tobytes(), []).append(name)
     return ["+".join(group) for group in same.values()]

@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from oht.errors import UserError
-from oht.report.schedules import agents_of, discrete_values, first, log_scaled, names, samples
+from oht.report.schedules import agents_of, champion_names, discrete_values, first, log_scaled, names, samples
 from oht.runs import Columns, columns
 
 
@@ -67,8 +67,7 @@ def schedule_panels(schedule: Columns, logarithmic: set[str]) -> list[Callable[[
         else:
             panels.append(partial(draw_probabilities, schedule, name))
     drawn = {part for name in distributions for part in name.split("+")}
-    used = [column.removeprefix("champion/") for column in schedule if column.startswith("champion/")]
-    panels += [partial(draw_champion, schedule, name) for name in used if name not in drawn]
+    panels += [partial(draw_champion, schedule, name) for name in champion_names(schedule) if name not in drawn]
     return panels or [partial(draw_columns, schedule, *group) for group in other_columns(schedule).items()]
 
 

@@ -51,11 +51,15 @@ def samples(schedule: Columns, name: str) -> tuple[np.ndarray, np.ndarray, np.nd
     return steps, values, np.concatenate([schedule[f"sample/{i}/return"] for i in numbers])
 
 
+def champion_names(schedule: Columns) -> list[str]:
+    """The hyper-parameters with a column of the champion's values."""
+    return [column.removeprefix("champion/") for column in schedule if column.startswith("champion/")]
+
+
 def agents_of(schedule: Columns) -> dict[int, str]:
     """The agents of a race by their values, each named by those in which it differs from others."""
     numbers = agent_numbers(schedule)
-    named = [column.removeprefix("champion/") for column in schedule if column.startswith("champion/")]
-    tuned = [name for name in named if all(f"agent/{i}/{name}" in schedule for i in numbers)]
+    tuned = [name for name in champion_names(schedule) if all(f"agent/{i}/{name}" in schedule for i in numbers)]
     values = {name: [float(schedule[f"agent/{i}/{name}"][0]) for i in numbers] for name in tuned}
     varied = [name for name in tuned if len(set(values[name])) > 1]
     same: dict[tuple[float, ...], list[str]] = {}  # hyper-parameters that have the same values share a name
