@@ -16,6 +16,7 @@ from typing import Any, get_type_hints
 
 import nbclient
 import nbformat
+import numpy as np
 import pytest
 
 import oht
@@ -23,7 +24,7 @@ from oht import agents, api, cli, config, hyper, methods, settings, spaces
 from oht.callbacks import HOOKS
 from oht.envs import tasks
 from oht.experiments import sweep
-from oht.tuners import race
+from oht.tuners import race, schedule
 from oht.types import Spec
 from test_layers import IMPORTS
 
@@ -115,6 +116,7 @@ def test_commands_are_understood(page, monkeypatch, tmp_path):
     monkeypatch.setattr(api, "resume", understood)
     monkeypatch.setattr(sweep, "sweep", understood)
     monkeypatch.setattr(config, "read_file", lambda path: {"task": "Pendulum-v1"})
+    monkeypatch.setattr(schedule, "read", lambda source: schedule.Timetable(np.zeros(1), {}))
     (tmp_path / "dock.py").write_text(next(blocks(TUTORIAL, "python")))
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(ROOT / "examples")  # where the user's own methods and algorithms are
