@@ -52,7 +52,8 @@ def check(
             "(the checkpoint holds the state from before)."
         )
     eta = population.values_of(hyper, everyone)
-    saturated = ~diverged & np.asarray(_saturated(algorithm.act, key, agents, eta, observations))
+    look, fresh = jax.random.split(key)
+    saturated = ~diverged & np.asarray(_saturated(algorithm.act, look, agents, eta, observations))
     unhealthy = diverged | (saturated & unstick & ~((everyone == champion) & keep_champion))
     report = Health(diverged, saturated, unhealthy)
     if not unhealthy.any():
@@ -63,7 +64,7 @@ def check(
         others = population.take(agents, np.full(len(members), donor))
         report = report._replace(donor=donor)
     else:
-        others = population.create(key, algorithm, len(members))
+        others = population.create(fresh, algorithm, len(members))
     return population.put(agents, members, others), report
 
 
