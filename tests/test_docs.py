@@ -376,6 +376,18 @@ def test_the_numbers_of_the_readme_are_those_of_their_files():
             assert int(row["gradient_steps"]) / int(row["env_steps"]) == pytest.approx(float(cost), abs=0.05)
 
 
+def test_the_tables_of_the_evidence_are_those_of_its_files():
+    evidence = runpy.run_path(str(ROOT / "benchmarks" / "evidence.py"))
+    page = (ROOT / "results" / "README.md").read_text()
+    stored = {name: evidence["found_in"](name) for name in evidence["SUITES"]}
+    for name, found in stored.items():
+        if found.curves:
+            for table in (evidence["summary"], evidence["by_task"]):
+                assert table(evidence["source"](name), found) in page, name
+    number = sum(len(seeds) for found in stored.values() for seeds in found.curves.values())
+    assert f"{number} of {sum(map(evidence['planned'], stored))} runs" in page
+
+
 def test_the_tables_of_the_tuning_benchmark_are_those_of_its_file():
     shown = re.search(r"benchmarks/tuning.py show --seeds ([\d,]+)", (ROOT / "README.md").read_text())
     assert shown
