@@ -7,7 +7,15 @@ from latex2mathml.converter import convert
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parent.parent
-OUTSIDE = ("results/*.md", "results/*.png", "results/*.csv", "benchmarks/README.md", "examples/*", "CHANGELOG.md")
+OUTSIDE = (
+    "results/*.md",
+    "results/*.png",
+    "results/*.csv",
+    "results/evidence/*",
+    "benchmarks/README.md",
+    "examples/*",
+    "CHANGELOG.md",
+)
 OUTSIDE += ("CONTRIBUTING.md", "LICENSE")
 
 
