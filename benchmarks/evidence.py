@@ -129,11 +129,12 @@ def store(jobs: Sequence[Job], steps: int, folder: Path, table: Path) -> None:
 
 def evaluations(run: Path) -> Iterator[tuple[int, str, str, int, str]]:
     """Env steps, mean and deviation of the returns, gradient steps up to then and seconds, of each evaluation."""
-    metrics = runs.columns(run / "metrics.csv")
-    for row in runs.rows(run / "evals.csv"):
-        updates = int(metrics["updates"][metrics["env_steps"] <= row["env_steps"]][-1])
+    curve = results.read(run)
+    assert curve is not None
+    assert curve.updates is not None
+    for row, updates in zip(runs.rows(run / "evals.csv"), curve.updates, strict=True):
         mean, deviation = f"{row['return_mean']:.6g}", f"{row['return_std']:.6g}"
-        yield int(row["env_steps"]), mean, deviation, updates, f"{row['wall_time']:.0f}"
+        yield int(row["env_steps"]), mean, deviation, int(updates), f"{row['wall_time']:.0f}"
 
 
 # Tables and figures

@@ -33,6 +33,7 @@ import oht
 from oht import runs, training
 from oht.envs.tasks import TASKS
 from oht.experiments.job import shares
+from oht.experiments.results import read as read_run
 from oht.experiments.scores import iqm, stratified_bootstrap
 from oht.tuners import race
 
@@ -214,14 +215,15 @@ def _start(cell: Cell, folder: Path, cores: Sequence[int]) -> subprocess.Popen:
 
 def _collect(cell: Cell, path: Path) -> None:
     """Adds the evaluations of a finished run to the CSV, with the gradient steps up to each."""
-    metrics = runs.columns(path / "metrics.csv")
+    curve = read_run(path)
+    assert curve is not None
+    assert curve.updates is not None
     new = not CSV.exists()
     with CSV.open("a", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         if new:
             writer.writerow(COLUMNS)
-        for row in runs.rows(path / "evals.csv"):
-            updates = metrics["updates"][metrics["env_steps"] <= row["env_steps"]][-1]
+        for row, updates in zip(runs.rows(path / "evals.csv"), curve.updates, strict=True):
             numbers = (int(row["env_steps"]), f"{row['return_mean']:.6g}", int(updates), f"{row['wall_time']:.0f}")
             writer.writerow((cell.task, cell.situation, cell.method, cell.seed, *numbers))
 

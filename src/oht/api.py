@@ -129,7 +129,7 @@ class Run:
 
     def evaluate(self, episodes: int = 10, seed: int = 0) -> list[float]:
         """Returns of the champion without exploration noise, one per episode."""
-        episodes, seed = _evaluation_numbers(episodes, seed)
+        episodes, seed = evaluation_numbers(episodes, seed)
         returns = training.evaluate(self.setup, self.progress, seed, episodes)
         for dropped in training.take_dropped(self.setup):
             warnings.warn(f"an episode was repeated: {dropped.error}", stacklevel=2)
@@ -143,7 +143,7 @@ class Run:
         from oht.envs.rendered import Scene
         from oht.report import videos
 
-        episodes, seed = _evaluation_numbers(episodes, seed)
+        episodes, seed = evaluation_numbers(episodes, seed)
         file = Path(path) if path is not None else self.path / "video.mp4"
         videos.check(file)
         run, pool = self.setup.config.run, self.setup.eval_pool
@@ -239,7 +239,6 @@ def resume(
     compilation.set_up()
     path = Path(path)
     changes = {name: value for name, value in (("steps", steps), ("env_errors", env_errors)) if value is not None}
-    before = _config_of(path, algo, method).run.steps
     resolved = _config_of(path, algo, method, changes)
     _check_env(path, resolved, env)
     hooks = _callbacks(resolved, progress, callbacks)
@@ -247,7 +246,8 @@ def resume(
         _check_memory(setup)
         state, counters = _read(path, setup)
         if changes:
-            if steps is not None and steps != before and steps < state.env_steps:
+            last = setup.config.run.steps
+            if last != config.read_file(path / "config.toml")["steps"] and last < state.env_steps:
                 raise UserError(f"{path} has {state.env_steps} steps already, so it cannot end at {steps}.")
             with runs.refused(path):
                 runs.write_aside(path / "config.toml", config.to_toml(setup.config))
@@ -282,7 +282,8 @@ def load(
         return Run(path, setup, Progress(jax.device_put(members), tuner, shapes.replay, owed, **_counts(counters)))
 
 
-def _evaluation_numbers(episodes: Any, seed: Any) -> tuple[int, int]:
+def evaluation_numbers(episodes: Any, seed: Any) -> tuple[int, int]:
+    """The number of episodes and the seed of an evaluation, checked."""
     episodes, seed = settings.number("episodes", episodes, int), settings.number("seed", seed, int)
     settings.within("episodes", episodes, 1, MOST_EPISODES)
     settings.within("seed", seed, 0, seeds.MOST)

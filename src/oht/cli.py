@@ -288,12 +288,10 @@ def _describe_eval(parser: argparse.ArgumentParser) -> None:
 
 
 def _eval(options: argparse.Namespace) -> None:
-    from oht import api, settings
+    from oht import api
     from oht.report.terminal import print_evaluation
 
-    episodes, seed = (settings.number(n, getattr(options, n), int) for n in ("episodes", "seed"))
-    settings.within("episodes", episodes, 1, 100_000)
-    settings.within("seed", seed, 0, 2**31 - 1)
+    episodes, seed = api.evaluation_numbers(options.episodes, options.seed)
     run = api.load(options.path, best=options.best)
     print_evaluation(options.path, run.evaluate(episodes, seed))
     run.close()
