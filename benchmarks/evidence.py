@@ -10,6 +10,7 @@ The score of a run is its last evaluation; its cost is the gradient steps of all
 
 import argparse
 import csv
+import math
 import subprocess
 import sys
 import time
@@ -30,13 +31,14 @@ from oht.experiments.suites import Job, Suite
 
 ROOT = Path(__file__).parent.parent
 TABLES = ROOT / "results" / "evidence"
-COLUMNS = ("task", "method", "seed", "env_steps", "return", "return_std", "gradient_steps", "wall_time")
+COLUMNS = ("task", "method", "seed", "env_steps", "return", "return_std", "gradient_steps", "wall_time", "cpu_time")
 FILES = {  # of a run folder: their columns, and what these are called here
     "evals.csv": {
         "env_steps": "env_steps",
         "return_mean": "return",
         "return_std": "return_std",
         "wall_time": "wall_time",
+        "cpu_time": "cpu_time",
     },
     "metrics.csv": {"env_steps": "env_steps", "updates": "gradient_steps"},
 }
@@ -111,7 +113,7 @@ def put_back(table: Path, folder: Path) -> None:
                 with (run / name).open("w", newline="") as file:
                     writer = csv.writer(file, lineterminator="\n")
                     writer.writerow(columns)
-                    writer.writerows([row[column] for column in columns.values()] for row in rows)
+                    writer.writerows([row[column] or "nan" for column in columns.values()] for row in rows)
 
 
 def store(jobs: Sequence[Job], steps: int, folder: Path, table: Path) -> None:
@@ -127,14 +129,16 @@ def store(jobs: Sequence[Job], steps: int, folder: Path, table: Path) -> None:
                 writer.writerows((job.task, job.label, job.seed, *numbers) for numbers in evaluations(job.path(folder)))
 
 
-def evaluations(run: Path) -> Iterator[tuple[int, str, str, int, str]]:
-    """Env steps, mean and deviation of the returns, gradient steps up to then and seconds, of each evaluation."""
+def evaluations(run: Path) -> Iterator[tuple[int, str, str, int, str, str]]:
+    """Env steps, mean and deviation of the returns, gradient steps up to then, seconds and CPU seconds, if known."""
     curve = results.read(run)
     assert curve is not None
     assert curve.updates is not None
     for row, updates in zip(runs.rows(run / "evals.csv"), curve.updates, strict=True):
         mean, deviation = f"{row['return_mean']:.6g}", f"{row['return_std']:.6g}"
-        yield int(row["env_steps"]), mean, deviation, int(updates), f"{row['wall_time']:.0f}"
+        cpu = row.get("cpu_time", math.nan)
+        seconds = f"{row['wall_time']:.0f}", "" if math.isnan(cpu) else f"{cpu:.0f}"
+        yield int(row["env_steps"]), mean, deviation, int(updates), *seconds
 
 
 # Tables and figures
@@ -148,11 +152,11 @@ def found_in(name: str) -> Results:
     """The stored runs of a suite, which may be none."""
     suite, curves = source(name), {}
     for (task, label, seed), rows in stored(TABLES / f"{name}.csv").items():
-        steps, returns, updates, seconds = (
-            np.array([float(row[column]) for row in rows])
-            for column in ("env_steps", "return", "gradient_steps", "wall_time")
+        steps, returns, *spent = (
+            np.array([float(row[column] or "nan") for row in rows])
+            for column in ("env_steps", "return", "gradient_steps", "wall_time", "cpu_time")
         )
-        curve = results.within(Curve(steps.astype(int), returns, None, updates, seconds), suite.steps)
+        curve = results.within(Curve(steps.astype(int), returns, None, *spent), suite.steps)
         curves.setdefault((task, label), {})[seed] = curve
     return Results(
         {pair: dict(sorted(curves[pair].items())) for pair in suite.pairs if pair in curves},
@@ -173,16 +177,17 @@ def summary(suite: Suite, found: Results) -> str:
     rows = []
     for label in known.labels:
         ratio, minutes = (numbers[name, label] for name in ("cost", "minutes"))
+        cpu = numbers.get(("cpu_minutes", label))
         values = ["", "", "", ""]
         if known.scaled:
             mean, median, best, iqm = (numbers[name, label] for name in ("mean", "median", "best_ratio", "iqm"))
             values = [f"{n.value:.2f}" for n in (mean, median, best)] + [with_interval(iqm.value, iqm.low, iqm.high)]
         better = improvement(found, known.tasks, suite.steps, label, VERSUS[suite.name].get(label))
-        rows.append([suite.title_of(label), ratio.seeds, *values, better, f"{ratio.value:.2f}", f"{minutes.value:.0f}"])
+        spent = [f"{ratio.value:.2f}", f"{minutes.value:.0f}", f"{cpu.value:.0f}" if cpu else ""]
+        rows.append([suite.title_of(label), ratio.seeds, *values, better, *spent])
     chance = "P(better than static), 95 % interval"
-    return markdown(
-        ["method", "runs", "mean", "median", "best ratio", "IQM, 95 % interval", chance, "cost", "minutes"], rows
-    )
+    columns = ["mean", "median", "best ratio", "IQM, 95 % interval", chance, "cost", "minutes", "CPU minutes"]
+    return markdown(["method", "runs", *columns], rows)
 
 
 def improvement(found: Results, tasks: Sequence[str], steps: int, label: str, other: str | None) -> str:

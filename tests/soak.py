@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from clocks import without_clocks
 from environments import search_path
 from oht import runs
 
@@ -133,11 +134,11 @@ def contents(run: Path) -> dict[str, Any]:
     assert not list(run.rglob("*.part")), "something is left half-written"
     facts = _facts(run / "checkpoint")
     best = _facts(run / "best")
-    ignored = {"wall", "sizes"}
+    ignored = {"wall", "cpu", "sizes"}
     return {
         "files": sorted(path.name for path in run.iterdir()),
         "config": (run / "config.toml").read_text(),
-        "tables": {name: _without_wall_time(run / name) for name in runs.TABLES},
+        "tables": {name: without_clocks(run / name) for name in runs.TABLES},
         "events": [
             {name: value for name, value in event.items() if name != "wall_time"}
             for event in runs.events(run)
@@ -171,9 +172,3 @@ def _replay(folder: Path, facts: dict[str, Any]) -> dict[str, bytes]:
             for field, array in file.items():
                 parts.setdefault(f"{agent}/{field}", []).append(array)
     return {name: np.concatenate(arrays)[-slots:].tobytes() for name, arrays in parts.items()}
-
-
-def _without_wall_time(path: Path) -> list[str]:
-    header, *lines = path.read_text().splitlines()
-    last = header.endswith("wall_time")
-    return [line.rpartition(",")[0] if last else line for line in (header, *lines)]

@@ -20,9 +20,10 @@ def folder(tmp_path):
     for job, end in zip(SUITE.jobs(), (2000, 1000), strict=True):
         run = job.path(tmp_path / "sweep")
         run.mkdir(parents=True)
-        evals = [f"{steps},{-steps},1.5,{-steps},{steps / 100}" for steps in range(1000, end + 1, 1000)]
+        evals = [f"{steps},{-steps},1.5,{-steps},{steps / 125},{steps / 100}" for steps in range(1000, end + 1, 1000)]
         metrics = [f"{k},{500 * k},{1000 * k}" for k in range(1, end // 500 + 1)]
-        (run / "evals.csv").write_text("\n".join(["env_steps,return_mean,return_std,return_1,wall_time", *evals, ""]))
+        header = "env_steps,return_mean,return_std,return_1,cpu_time,wall_time"
+        (run / "evals.csv").write_text("\n".join([header, *evals, ""]))
         (run / "metrics.csv").write_text("\n".join(["iteration,env_steps,updates", *metrics, ""]))
     return tmp_path / "sweep"
 
@@ -32,9 +33,9 @@ def test_a_stored_run_is_done_on_another_machine(folder, tmp_path):
     for _ in range(2):  # a run is stored once
         EVIDENCE["store"](SUITE.jobs(), SUITE.steps, folder, table)
     assert table.read_text().splitlines() == [
-        "task,method,seed,env_steps,return,return_std,gradient_steps,wall_time",
-        "Pendulum-v1,static,0,1000,-1000,1.5,2000,10",
-        "Pendulum-v1,static,0,2000,-2000,1.5,4000,20",
+        "task,method,seed,env_steps,return,return_std,gradient_steps,wall_time,cpu_time",
+        "Pendulum-v1,static,0,1000,-1000,1.5,2000,10,8",
+        "Pendulum-v1,static,0,2000,-2000,1.5,4000,20,16",
     ]
     EVIDENCE["put_back"](table, elsewhere)
     assert [item.state for item in plan(SUITE, elsewhere)] == ["done", "waiting"]
@@ -42,7 +43,7 @@ def test_a_stored_run_is_done_on_another_machine(folder, tmp_path):
     found = results.load(elsewhere)
     assert found.curves["Pendulum-v1", "static"][0].return_mean.tolist() == [-1000, -2000]
     costs = {number.statistic: number.value for number in scores.summarise(found).numbers}
-    assert (costs["cost"], costs["minutes"]) == (2, 20 / 60)
+    assert (costs["cost"], costs["minutes"], costs["cpu_minutes"]) == (2, 20 / 60, 16 / 60)
 
 
 def test_what_is_in_the_folder_already_is_left_as_it_is(folder, tmp_path):
@@ -69,13 +70,16 @@ def test_every_part_is_a_part_of_its_suite():
 # Tables
 
 
-def store(folder: Path, returns: Mapping[tuple[str, str], Sequence[float]], cost: int = 2) -> None:
-    """The CSV of the suite `dense` with these last returns of each seed; runs of 200 000 env steps and ten minutes."""
-    lines = ["task,method,seed,env_steps,return,return_std,gradient_steps,wall_time"]
+def store(folder: Path, returns: Mapping[tuple[str, str], Sequence[float]], cpu: str = "540") -> None:
+    """The CSV of the suite `dense` with these last returns of each seed.
+
+    Runs have 200 000 env steps, ten minutes and, by default, nine CPU minutes.
+    """
+    lines = ["task,method,seed,env_steps,return,return_std,gradient_steps,wall_time,cpu_time"]
     for (task, label), values in returns.items():
         for seed, value in enumerate(values):
-            lines += [f"{task},{label},{seed},100000,1,0,{cost * 100_000},300"]
-            lines += [f"{task},{label},{seed},200000,{value},0,{cost * 200_000},600"]
+            lines += [f"{task},{label},{seed},100000,1,0,200000,300,1"]
+            lines += [f"{task},{label},{seed},200000,{value},0,400000,600,{cpu}"]
     (folder / "dense.csv").write_text("\n".join([*lines, ""]))
 
 
@@ -102,7 +106,7 @@ def test_the_summary_has_scores_improvement_and_cost(tables):
     )
     _, _, static, oht = of_dense("summary")
     assert static.startswith("| TD3 | 6 | 0.15 | 0.15 | 0.25 | 0.12 [")  # 0.1 0.1 0.1 0.1 0.2 0.3; the cheetah is a tie
-    assert static.endswith("] |  | 2.00 | 10 |")
+    assert static.endswith("] |  | 2.00 | 10 | 9 |")
     assert oht.startswith("| oht, its portfolio | 6 | 0.25 | 0.25 | 0.75 | 0.26 [")  # 0.05 0.1 0.15 0.4 0.4 0.4
     assert "| 0.75 [" in oht  # (1 + 1/2) / 2
     header, _, first, paper, second, _ = of_dense("by_task")
@@ -117,7 +121,17 @@ def test_two_seeds_have_no_probability_and_a_missing_run_an_empty_cell(tables):
     assert of_dense("by_task")[2] == "| `dm/walker-run` | 150 (100, 200) |  |"
     assert of_dense("by_task")[4] == "| `dm/walker-walk` |  | 400 |"
     store(tables, {("dm/walker-run", "static"): (100, 200), ("dm/walker-run", "oht"): (400, 400, 400)})
-    assert "| too few seeds | 2.00 | 10 |" in of_dense("summary")[3]
+    assert "| too few seeds | 2.00 | 10 | 9 |" in of_dense("summary")[3]
+
+
+def test_runs_that_did_not_count_cpu_time_have_none(tables, tmp_path):
+    store(tables, {("dm/walker-run", "static"): (100, 200, 300)}, cpu="")
+    assert of_dense("summary")[2].endswith("| 2.00 | 10 |  |")
+    EVIDENCE["put_back"](tables / "dense.csv", tmp_path / "sweep")
+    suites.save(EVIDENCE["source"]("dense"), tmp_path / "sweep" / suites.FILE)
+    known = {number.statistic for number in scores.summarise(results.load(tmp_path / "sweep")).numbers}
+    assert "minutes" in known
+    assert "cpu_minutes" not in known
 
 
 def test_everything_stored_is_shown(tables, capsys):

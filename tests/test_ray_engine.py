@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import environments
+from clocks import without_clocks
 from oht import runs
 from oht.envs.ray_pool import init
 from oht.errors import UserError
@@ -88,10 +89,8 @@ def error_of(it: engine.Ray) -> str | None:
     return ended[0].error
 
 
-def tables(path: Path) -> list[list[dict[str, float]]]:
-    """What does not depend on the clock."""
-    everything = [runs.rows(path / name) for name in runs.TABLES]
-    return [[{k: v for k, v in row.items() if k != "wall_time"} for row in rows] for rows in everything]
+def tables(path: Path) -> list[list[dict[str, str]]]:
+    return [without_clocks(path / name) for name in runs.TABLES]
 
 
 @pytest.mark.parametrize("shared", [True, False])

@@ -1,5 +1,6 @@
 """The run folder and what users get from it: events, the best agent, interrupts, saved policies, cached programs."""
 
+import itertools
 import json
 import os
 import shutil
@@ -25,6 +26,7 @@ from oht.api import Interrupted
 from oht.callbacks import Callback
 from oht.envs.backend import EnvError
 from oht.errors import UserError
+from oht.runs import recorder
 from test_training import TINY, StopsAfter, same, tiny
 
 
@@ -101,6 +103,21 @@ def test_a_place_that_cannot_be_written_is_refused_before_set_up(place, tmp_path
     with pytest.raises(UserError, match="cannot be a run folder"):
         tiny(Path(place))
     assert [path.name for path in tmp_path.iterdir()] == ["a-file"]
+
+
+def test_cpu_time_is_counted_as_wall_time_is_and_goes_on_after_a_resume(tmp_path, monkeypatch):
+    ticks = (recorder.Clocks(float(k), 3.0 * k) for k in itertools.count())
+    monkeypatch.setattr(recorder.Clocks, "now", lambda: next(ticks))
+    stopped = tiny(tmp_path / "run", callbacks=[StopsAfter(5)])
+    before = list(stopped.evals)
+    for _ in range(10_000):  # the machine does something else
+        next(ticks)
+    run = oht.resume(stopped.path, env=FollowObservation)
+    assert run.evals[: len(before)] == before
+    assert len(run.evals) > len(before) > 0
+    assert [row["cpu_time"] for row in run.evals] == [3 * row["wall_time"] for row in run.evals]
+    assert run.evals[-1]["wall_time"] < 10_000
+    assert (np.diff([row["wall_time"] for row in run.evals]) > 0).all()
 
 
 # Events

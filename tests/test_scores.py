@@ -248,10 +248,11 @@ def test_all_tables_are_printed(sweep, capsys):
 
 
 def spend(root: Path, task: str, label: str, seed: int, updates: Sequence[int], seconds: Sequence[float]) -> None:
-    """What the run had spent by its two evaluations; an iteration is 250 env steps."""
+    """What the run had spent by its two evaluations, on two cores; an iteration is 250 env steps."""
     run = Job(task, label, seed, {}).path(root)
     evals = (run / "evals.csv").read_text().splitlines()
-    lines = [f"{line},{word}" for line, word in zip(evals, ("wall_time", *seconds), strict=True)]
+    words = [("wall_time", "cpu_time"), *((wall, 2 * wall) for wall in seconds)]
+    lines = [f"{line},{wall},{cpu}" for line, (wall, cpu) in zip(evals, words, strict=True)]
     (run / "evals.csv").write_text("\n".join([*lines, ""]))
     rows = [f"{250 * (k + 1)},{count}" for k, count in enumerate(updates)]
     (run / "metrics.csv").write_text("\n".join(["env_steps,updates", *rows, ""]))
@@ -263,21 +264,21 @@ def test_what_each_method_cost(sweep, tmp_path, capsys):
     spend(sweep, "dm/walker-run", "td3", 0, (0, 250, 500, 1000), (30, 90))
     text = printed(capsys, str(sweep), "--csv", str(tmp_path / "scores.csv"))
     assert lines(text, "Cost up to 1,000 env steps")[:3] == [
-        "method runs gradient steps / env step minutes",
-        "td3 1 1.00 1.5",
-        "oht-lr 3 2.00 ± 0.10 3.0 ± 1.0",
+        "method runs gradient steps / env step minutes CPU minutes",
+        "td3 1 1.00 1.5 3.0",
+        "oht-lr 3 2.00 ± 0.10 3.0 ± 1.0 6.0 ± 2.0",
     ]
     rows = csv.DictReader((tmp_path / "scores.csv").read_text().splitlines())
     costs = {(row["statistic"], row["method"]): float(row["value"]) for row in rows}
     assert costs["cost", "oht-lr"] == pytest.approx(2)
     assert costs["minutes", "td3"] == pytest.approx(1.5)
     text = printed(capsys, str(sweep), "--at", "500")
-    assert lines(text, "Cost up to 500 env steps")[2] == "oht-lr 3 1.00 ± 0.00 1.0 ± 0.0"
+    assert lines(text, "Cost up to 500 env steps")[2] == "oht-lr 3 1.00 ± 0.00 1.0 ± 0.0 2.0 ± 0.0"
 
 
 def test_a_method_without_a_known_cost_has_a_dash(sweep, capsys):
     spend(sweep, "dm/walker-run", "td3", 0, (0, 250, 500, 1000), (30, 90))
-    assert lines(printed(capsys, str(sweep)), "Cost")[2] == "oht-lr - - -"
+    assert lines(printed(capsys, str(sweep)), "Cost")[2] == "oht-lr - - - -"
 
 
 def test_a_damaged_table_of_iterations_is_refused_by_its_name(sweep, capsys):

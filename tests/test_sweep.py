@@ -1,6 +1,5 @@
 """Sweeps: what is done is not repeated, what was killed goes on, what fails does not stop the rest."""
 
-import csv
 import io
 import os
 import shutil
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from clocks import without_clocks
 from environments import search_path
 from oht import cli, runs
 from oht.errors import UserError
@@ -228,12 +228,7 @@ def test_what_is_refused_before_anything_is_made(tmp_path):
 
 
 def tables(path: Path) -> dict[str, list[dict[str, str]]]:
-    """All rows of a run, as they are written, but for the time that it took."""
-    found = {}
-    for name in runs.TABLES:
-        with (path / name).open(newline="") as file:
-            found[name] = [{k: v for k, v in row.items() if k != "wall_time"} for row in csv.DictReader(file)]
-    return found
+    return {name: without_clocks(path / name) for name in runs.TABLES}
 
 
 ONE = Job(TASK, "a", 0, RANDOM)

@@ -16,6 +16,7 @@ import pytest
 from gymnasium import spaces
 
 import oht
+from clocks import without_clocks
 from environments import FollowObservation, Probe, TwoStepCredit
 from oht import api, config, runs, training
 from oht import replay as ring
@@ -69,17 +70,11 @@ def whole(tmp_path_factory) -> Callable[[str], oht.Run]:
 
 
 def same(one: oht.Run, other: oht.Run) -> None:
-    """The same weights and the same tables, wall time aside, bit for bit."""
+    """The same weights and the same tables, clocks aside, bit for bit."""
     for a, b in zip(jax.tree.leaves(one.progress.agents), jax.tree.leaves(other.progress.agents), strict=True):
         np.testing.assert_array_equal(a, b)
     for table in runs.TABLES:
-        assert without_wall_time(one.path / table) == without_wall_time(other.path / table)
-
-
-def without_wall_time(path: Path) -> list[str]:
-    lines = path.read_text().splitlines()
-    last = lines[0].endswith("wall_time")
-    return [line.rpartition(",")[0] if last else line for line in lines]
+        assert without_clocks(one.path / table) == without_clocks(other.path / table)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -87,7 +82,7 @@ def test_the_same_seed_gives_the_same_run(method, whole, tmp_path):
     one = whole(method)
     same(one, tiny(tmp_path / "b", method))
     different = tiny(tmp_path / "c", method, seed=1)
-    assert without_wall_time(different.path / "metrics.csv") != without_wall_time(one.path / "metrics.csv")
+    assert without_clocks(different.path / "metrics.csv") != without_clocks(one.path / "metrics.csv")
 
 
 def test_members_of_an_iteration_start_from_the_same_state(tmp_path):

@@ -283,7 +283,7 @@ def _by_task(summary: Summary) -> Table:
 
 def _costs(summary: Summary) -> Iterator[Table]:
     """None where no run tells what it cost."""
-    digits = {"cost": 2, "minutes": 1}
+    digits = {"cost": 2, "minutes": 1, "cpu_minutes": 1}
     found = {(n.statistic, n.method): n for n in summary.numbers if n.statistic in digits}
     rows: list[list[Cell]] = []
     for label in summary.labels:
@@ -293,9 +293,9 @@ def _costs(summary: Summary) -> Iterator[Table]:
     if found:
         note = (
             "Mean ± standard deviation over runs. Gradient steps are those of all agents. Minutes are those of the "
-            "clock: runs beside each other on one machine slow each other down."
+            "clock: runs beside each other on one machine slow each other down. CPU minutes add up those of all cores."
         )
-        header = ["method", "runs", "gradient steps / env step", "minutes"]
+        header = ["method", "runs", "gradient steps / env step", "minutes", "CPU minutes"]
         yield Table(f"Cost up to {summary.steps:,} env steps", header, rows, [note])
 
 

@@ -25,7 +25,8 @@ class Curve(NamedTuple):
     return_mean: np.ndarray
     trained: int | None = None  # env steps of the run's last evaluation, if that does not count
     updates: np.ndarray | None = None  # gradient steps of all agents up to then; None: not known
-    seconds: np.ndarray | None = None  # since the run began
+    seconds: np.ndarray | None = None  # since the run began, by the clock
+    cpu_seconds: np.ndarray | None = None
 
     @property
     def end(self) -> int:
@@ -39,6 +40,10 @@ class Curve(NamedTuple):
     @property
     def minutes(self) -> np.ndarray | None:
         return None if self.seconds is None else self.seconds / 60
+
+    @property
+    def cpu_minutes(self) -> np.ndarray | None:
+        return None if self.cpu_seconds is None else self.cpu_seconds / 60
 
 
 @dataclass(frozen=True)
@@ -103,12 +108,17 @@ def read(run: Path) -> Curve | None:
         rows = runs.rows(path)
         steps = np.array([int(row["env_steps"]) for row in rows], int)
         returns = np.array([row["return_mean"] for row in rows], float)
-        seconds = np.array([row["wall_time"] for row in rows], float) if rows and "wall_time" in rows[0] else None
+        wall, cpu = (_optional(rows, name) for name in ("wall_time", "cpu_time"))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} cannot be read as a table of evaluations: {error}.") from None
     if not np.isfinite(returns).all() or (np.diff(steps) < 0).any():
         raise UserError(f"{path} is damaged: returns must be finite and env_steps must grow.")
-    return Curve(steps, returns, None, _updates(run, steps), seconds) if rows else None
+    return Curve(steps, returns, None, _updates(run, steps), wall, cpu) if rows else None
+
+
+def _optional(rows: Sequence[Mapping[str, float]], name: str) -> np.ndarray | None:
+    """A column that runs of older versions do not have."""
+    return np.array([row[name] for row in rows], float) if rows and name in rows[0] else None
 
 
 def _updates(run: Path, env_steps: np.ndarray) -> np.ndarray | None:
@@ -127,7 +137,7 @@ def within(curve: Curve, budget: int) -> Curve:
     counts = curve.env_steps <= SLACK * budget
     if counts.all() or not counts.any():
         return curve
-    kept = [None if values is None else values[counts] for values in (curve.updates, curve.seconds)]
+    kept = [None if values is None else values[counts] for values in (curve.updates, curve.seconds, curve.cpu_seconds)]
     return Curve(curve.env_steps[counts], curve.return_mean[counts], curve.end, *kept)
 
 

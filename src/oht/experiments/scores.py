@@ -204,7 +204,7 @@ def _costs(results: Results, steps: int) -> Iterator[Number]:
     """Of all runs of a method that have both a score and a file that tells the cost."""
     for label in results.labels:
         own = [curve for (_, other), seeds in results.curves.items() if other == label for curve in seeds.values()]
-        for name in ("cost", "minutes"):
+        for name in ("cost", "minutes", "cpu_minutes"):
             values = np.array([on_grid(curve, steps, x) for curve in own if (x := getattr(curve, name)) is not None])
             if (known := values[~np.isnan(values)]).size:
                 std = float(deviation(known)) if len(known) > 1 else None

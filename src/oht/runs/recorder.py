@@ -4,7 +4,7 @@ import contextlib
 import math
 import time
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,21 @@ from oht.runs.eventlog import EventLog
 from oht.runs.folder import EVENTS, FACTS, TABLES
 from oht.training import Progress, Setup
 from oht.types import End, Evaluation, Iteration
+
+
+class Clocks(NamedTuple):
+    """Seconds of training so far, those before a resume included."""
+
+    wall: float
+    cpu: float  # of all threads of this process; envs in processes of their own are not counted
+
+    @classmethod
+    def now(cls) -> "Clocks":
+        return cls(time.monotonic(), time.process_time())
+
+    def cells(self) -> dict[str, float]:
+        """Their columns in a table."""
+        return {"cpu_time": round(self.cpu, 3), "wall_time": round(self.wall, 3)}
 
 
 class Recorder:
@@ -31,13 +46,18 @@ class Recorder:
         self.saturated: list[int] = counters.get("saturated", [])  # agents, at the last iteration
         checkpoints.drop_later(path / "best", self.best["env_steps"] if self.best else None)
         self._without_updates = dict.fromkeys(_metric_names(setup, t), math.nan)
-        self._before, self._since = counters.get("wall", 0.0), time.monotonic()
+        self._before, self._since = Clocks(counters.get("wall", 0.0), counters.get("cpu", 0.0)), Clocks.now()
         self.saved = time.monotonic()
-        self._latest, self._latest_wall = t, self._before  # at the last iteration, or the start
+        self._latest, self._latest_wall = t, self._before.wall  # at the last iteration, or the start
+
+    def clocks(self) -> Clocks:
+        now = Clocks.now()
+        return Clocks(
+            *(before + end - start for before, end, start in zip(self._before, now, self._since, strict=True))
+        )
 
     def wall(self) -> float:
-        """Seconds of training so far, those before a resume included."""
-        return self._before + time.monotonic() - self._since
+        return self.clocks().wall
 
     def event(self, kind: str, t: Progress, **more: Any) -> None:
         head = {"event": kind, "env_steps": t.env_steps, "iteration": t.iteration, "wall_time": round(self.wall(), 3)}
@@ -80,15 +100,16 @@ class Recorder:
         self.evaluated = t.env_steps
         result = {"return_mean": float(np.mean(returns)), "return_std": float(np.std(returns))}
         single = {f"return_{i}": value for i, value in enumerate(returns, 1)}
-        wall = self.wall()
-        self.tables["evals.csv"].append({"env_steps": t.env_steps, **result, **single, "wall_time": round(wall, 3)})
+        clocks = self.clocks()
+        self.tables["evals.csv"].append({"env_steps": t.env_steps, **result, **single, **clocks.cells()})
         self.event("evaluation", t, **result)
         record = self.best is None or result["return_mean"] > self.best["return_mean"]
         if record:
             self.best = {"env_steps": t.env_steps, "return_mean": result["return_mean"]}
             checkpoints.save_best(self.path / "best", t.env_steps, champion, {"iteration": t.iteration, **result})
             self.event("record", t, **result)
-        return Evaluation(t.iteration, t.env_steps, wall, returns, result["return_mean"], result["return_std"], record)
+        means = result["return_mean"], result["return_std"]
+        return Evaluation(t.iteration, t.env_steps, clocks.wall, returns, *means, record)
 
     def end(self, state: Literal["done", "stopped", "failed"], reason: str) -> End:
         """The end of the run, as far as it is written."""
@@ -102,7 +123,7 @@ class Recorder:
         if not checkpoints.exists(folder, t.env_steps):
             self.event("checkpoint", t)
             counters = {name: getattr(t, name) for name in training.COUNTERS}
-            counters |= {"evaluated": self.evaluated, "best": self.best, "wall": self.wall()}
+            counters |= {"evaluated": self.evaluated, "best": self.best, **self.clocks()._asdict()}
             counters["saturated"] = self.saturated
             counters["sizes"] = {name: file.size() for name, file in (*self.tables.items(), (EVENTS, self.events))}
             checkpoints.save(folder, t.env_steps, (t.agents, t.tuner, t.owed), counters, t.replay)
