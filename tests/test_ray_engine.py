@@ -89,7 +89,7 @@ def error_of(it: engine.Ray) -> str | None:
     return ended[0].error
 
 
-def tables(path: Path) -> list[list[dict[str, str]]]:
+def tables(path: Path) -> list[list[list[str]]]:
     return [without_clocks(path / name) for name in runs.TABLES]
 
 

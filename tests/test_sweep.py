@@ -227,7 +227,7 @@ def test_what_is_refused_before_anything_is_made(tmp_path):
 # One run
 
 
-def tables(path: Path) -> dict[str, list[dict[str, str]]]:
+def tables(path: Path) -> dict[str, list[list[str]]]:
     return {name: without_clocks(path / name) for name in runs.TABLES}
 
 
