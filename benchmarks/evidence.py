@@ -2,15 +2,18 @@
 
     python benchmarks/evidence.py run --jobs 2     # trains what the CSV files lack; again: continues where it stopped
     python benchmarks/evidence.py show             # tables of what there is, and figures in results/evidence
+    python benchmarks/evidence.py write            # the same, and puts the tables into results/README.md
 
 `oht sweep` trains, one seed of everything before the second. Each finished run is added to results/evidence/SUITE.csv
 at once. On another machine these runs are put back into the folder of the sweep, which then trains only the others.
+Two calls may train side by side if their --suites differ.
 The score of a run is its last evaluation; its cost is the gradient steps of all agents for each env step.
 """
 
 import argparse
 import csv
 import math
+import re
 import subprocess
 import sys
 import time
@@ -31,6 +34,7 @@ from oht.experiments.suites import Job, Suite
 
 ROOT = Path(__file__).parent.parent
 TABLES = ROOT / "results" / "evidence"
+PAGE = ROOT / "results" / "README.md"
 COLUMNS = ("task", "method", "seed", "env_steps", "return", "return_std", "gradient_steps", "wall_time", "cpu_time")
 FILES = {  # of a run folder: their columns, and what these are called here
     "evals.csv": {
@@ -235,6 +239,33 @@ def draw(suite: Suite, found: Results) -> None:
         figures.draw(replace(suite, layout="aggregate"), common).savefig(TABLES / f"{suite.name}-scores.png", dpi=DPI)
 
 
+def with_tables(page: str, found: Mapping[str, Results]) -> str:
+    """The page with the tables of each suite between its comments, and with the numbers of runs that there are."""
+    numbers = {name: (count(has), planned(name)) for name, has in found.items()}
+    for name, has in found.items():
+        suite = source(name)
+        tables = f"{summary(suite, has)}\n\n{by_task(suite, has)}"
+        begin, end = f"<!-- tables of {name} -->\n\n", "\n\n<!-- end of tables -->"
+        before, _, rest = page.partition(begin)
+        _, there, after = rest.partition(end)
+        if not there:
+            raise SystemExit(f"{PAGE} has no line {begin.strip()} that is followed by {end.strip()}.")
+        page = before + begin + tables + end + after
+    numbers["all"] = (sum(n for n, _ in numbers.values()), sum(map(planned, SUITES)))
+    for have, of in numbers.values():
+        page = re.sub(rf"\b\d+ of {of} runs", f"{have} of {of} runs", page)
+    return page
+
+
+def all_found(names: Sequence[str]) -> dict[str, Results]:
+    """The suites that have begun."""
+    return {name: found_in(name) for name in names if (TABLES / f"{name}.csv").exists()}
+
+
+def count(found: Results) -> int:
+    return sum(map(len, found.curves.values()))
+
+
 def plateau(wrong: Results, dense: Results) -> Figure:
     """The last return against the learning rate of the start; static at the default is a run of the suite dense."""
     figure = Figure(figsize=(5.0, 3.2), layout="constrained")
@@ -280,10 +311,10 @@ def train(parts: Sequence[Part], folder: Path, jobs: int) -> int:
 
 def show(names: Sequence[str]) -> int:
     """Prints the tables of results/README.md and draws the figures."""
-    found = {name: found_in(name) for name in names if (TABLES / f"{name}.csv").exists()}
+    found = all_found(names)
     for name, has in found.items():
         suite = source(name)
-        title = f"{suite.title}: {results.counted(sum(map(len, has.curves.values())), 'run')} of {planned(name)}"
+        title = f"{suite.title}: {results.counted(count(has), 'run')} of {planned(name)}"
         print(title, summary(suite, has), by_task(suite, has), sep="\n\n", end="\n\n")
         for note in scores.summarise(has, suite.steps).notes:
             print(note)
@@ -296,7 +327,7 @@ def show(names: Sequence[str]) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("run", "show"))
+    parser.add_argument("what", choices=("run", "show", "write"))
     parser.add_argument("--suites", default=",".join(SUITES), help="some of them [%(default)s]")
     parser.add_argument("--jobs", type=int, default=2, help="runs at the same time [2]")
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "evidence")
@@ -304,9 +335,11 @@ def main() -> int:
     names = options.suites.split(",")
     if other := set(names).difference(SUITES):
         parser.error(f"there is no suite {', '.join(sorted(other))}; choose from {', '.join(SUITES)}.")
-    if options.what == "show":
-        return show(names)
-    return train([part for part in PARTS if part.suite in names], options.runs, options.jobs)
+    if options.what == "run":
+        return train([part for part in PARTS if part.suite in names], options.runs, options.jobs)
+    if options.what == "write":
+        PAGE.write_text(with_tables(PAGE.read_text(), all_found(SUITES)))
+    return show(names)
 
 
 if __name__ == "__main__":

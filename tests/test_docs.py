@@ -379,13 +379,10 @@ def test_the_numbers_of_the_readme_are_those_of_their_files():
 def test_the_tables_of_the_evidence_are_those_of_its_files():
     evidence = runpy.run_path(str(ROOT / "benchmarks" / "evidence.py"))
     page = (ROOT / "results" / "README.md").read_text()
-    stored = {name: evidence["found_in"](name) for name in evidence["SUITES"]}
-    for name, found in stored.items():
-        if found.curves:
-            for table in (evidence["summary"], evidence["by_task"]):
-                assert table(evidence["source"](name), found) in page, name
-    number = sum(len(seeds) for found in stored.values() for seeds in found.curves.values())
-    assert f"{number} of {sum(map(evidence['planned'], stored))} runs" in page
+    stored = evidence["all_found"](evidence["SUITES"])
+    assert page == evidence["with_tables"](page, stored), "run: python benchmarks/evidence.py write"
+    number = sum(map(evidence["count"], stored.values()))
+    assert f"{number} of {sum(map(evidence['planned'], evidence['SUITES']))} runs" in page
 
 
 def test_the_tables_of_the_tuning_benchmark_are_those_of_its_file():

@@ -142,3 +142,16 @@ def test_everything_stored_is_shown(tables, capsys):
     assert "Dense rewards from the default values: 48 runs of 64" in text
     assert "Delayed" not in text
     assert sorted(path.name for path in tables.glob("*.png")) == ["dense-scores.png", "dense.png"]
+
+
+def test_the_page_gets_the_tables_and_the_numbers_of_runs(tables):
+    store(tables, {("dm/walker-run", "static"): (100, 200)})
+    found = EVIDENCE["all_found"](["delayed", "dense"])
+    page = "1 of 162 runs\n\n<!-- tables of dense -->\n\nold\n\n<!-- end of tables -->\n\n1 of 64 runs, 1 of 52 runs\n"
+    new = EVIDENCE["with_tables"](page, found)
+    assert new == page.replace("old", "\n".join([*of_dense("summary"), "", *of_dense("by_task")])).replace(
+        "1 of 162", "2 of 162"
+    ).replace("1 of 64", "2 of 64")
+    assert EVIDENCE["with_tables"](new, found) == new
+    with pytest.raises(SystemExit, match="has no line <!-- tables of dense -->"):
+        EVIDENCE["with_tables"]("1 of 162 runs", found)
