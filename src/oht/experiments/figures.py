@@ -23,8 +23,8 @@ from oht.experiments.results import Curve, Results, counted, on_grid, span
 from oht.experiments.suites import Suite
 
 COLOURS = {  # of a label in every figure; blue, red and green are those of the paper
-    "oht-nstep": "#0a5fd6",
-    "oht-lr": "#1f9bea",
+    "oht-nstep": "#3d95f5",
+    "oht-lr": "#7cc4f7",
     "oht": "#0b3c8c",
     "td3": "#d62728",
     "n1": "#d62728",  # this and the next: the same method as td3
