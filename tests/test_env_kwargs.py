@@ -8,7 +8,7 @@ import pytest
 import environments
 import oht
 from environments import Probe
-from oht import cli, config
+from oht import cli, config, train_command
 from oht.envs.pool import open_pool
 from oht.errors import UserError
 from test_own import WORDS
@@ -65,7 +65,7 @@ def test_a_run_keeps_them(tmp_path, capsys):
 def test_values_of_the_command_line(text, value, monkeypatch):
     given: dict = {}
     monkeypatch.setattr("oht.api.train", lambda **values: given.update(values))
-    monkeypatch.setattr(cli, "_ended", lambda train, shown: train() or 0)
+    monkeypatch.setattr(train_command, "_ended", lambda train, shown: train() or 0)
     cli.main(["train", "Pendulum-v1", "--env-arg", f"x={text}"])
     resolved = config.resolve({n: v for n, v in given.items() if n not in ("out", "overwrite", "progress")})
     assert resolved.env_kwargs == {"x": value}
