@@ -1,6 +1,7 @@
 """Figures of suites: what is drawn from which tests, and the files that `oht figures` writes."""
 
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -220,6 +221,22 @@ def test_the_band_of_a_statistic_is_that_of_other_seeds(three_tasks):
     assert bands(mean)[1] == pytest.approx((0.3 - 0.1 / 3, 2 / 3))
     assert len(bands(median)) == 2
     assert bands(ratio) == []
+
+
+def test_a_single_seed_on_a_task_leaves_no_band(three_tasks):
+    shutil.rmtree(Job(RUN, "n1", 1, {}).path(three_tasks))
+    mean, median, _ = drawn(three_tasks, suite("aggregate", [WALK, RUN, ANT])).axes
+    assert bands(mean) == [pytest.approx((0.3 - 0.1 / 3, 2 / 3))]  # of oht-nstep alone
+    assert len(bands(median)) == 1
+
+
+def test_the_legend_names_a_band_only_where_one_is_drawn(three_tasks):
+    asked = suite("aggregate", [WALK, RUN, ANT])
+    for task, label, named in ((RUN, "n1", True), (ANT, "oht-nstep", False)):
+        shutil.rmtree(Job(task, label, 1, {}).path(three_tasks))
+        [legend] = drawn(three_tasks, asked).legends
+        assert ("95 % bootstrap interval" in [text.get_text() for text in legend.get_texts()]) == named
+        assert ("band" in figures.describe(asked, results.load(three_tasks, asked))) == named
 
 
 def test_methods_are_compared_on_the_tasks_that_all_have(three_tasks):

@@ -312,6 +312,13 @@ def test_a_single_seed_has_no_interval_and_no_deviation(sweep, capsys):
     assert "Fewer than three seeds in 4 of 4" in text
 
 
+def test_a_task_with_a_single_seed_leaves_a_method_without_interval(sweep, capsys):
+    for seed in (1, 2):
+        (sweep / "dm-walker-run" / "oht-lr" / f"s{seed}" / "evals.csv").unlink()
+    rows = lines(printed(capsys, str(sweep)), "Normalised")
+    assert [(row.split()[0], row.endswith(" -")) for row in rows[1:3]] == [("td3", False), ("oht-lr", True)]
+
+
 def test_runs_left_out_by_the_given_step_are_said(sweep, capsys):
     write(sweep, "dm/walker-run", "td3", 0, 777, steps=800)
     assert "All are compared at 800 steps" in printed(capsys, str(sweep))

@@ -119,7 +119,7 @@ def draw(suite: Suite, found: Results, caption: bool = False) -> Figure:
         handles |= {str(line.get_label()): line for line in axis.lines}
     entries = {suite.title_of(label): handles[label] for label in suite.labels if label in handles}
     entries[_line_of(suite, found)] = Line2D([], [], color=GREY, linewidth=1.5)
-    if any(len(seeds) > 1 for seeds in found.curves.values()):
+    if _has_bands(suite, found):
         entries[_band_of(suite)] = Patch(color=GREY, alpha=BAND, linewidth=0)
     width = figure.get_figwidth()
     lines = math.ceil(len(entries) / max(1, int(width / LEGEND_WIDTH)))
@@ -152,6 +152,13 @@ def _band_of(suite: Suite) -> str:
     return "95 % bootstrap interval" if suite.layout == "aggregate" else "one standard deviation"
 
 
+def _has_bands(suite: Suite, found: Results) -> bool:
+    """A curve over several seeds has one; a statistic over tasks, if its method has several seeds on each of them."""
+    enough = all if suite.layout == "aggregate" else any
+    several = {pair: len(seeds) > 1 for pair, seeds in found.curves.items()}
+    return any(enough(several[pair] for pair in several if pair[1] == label) for label in found.labels)
+
+
 def describe(suite: Suite, found: Results) -> str:
     """The caption: what is drawn, and how much of what the suite asks for."""
 
@@ -163,7 +170,8 @@ def describe(suite: Suite, found: Results) -> str:
     return "; ".join(
         (
             part(len(found.tasks), len(suite.tasks), "task"),
-            seeds if seeds == "1 seed" else f"mean over {seeds}, band: {_band_of(suite)} over seeds",
+            (seeds if seeds == "1 seed" else f"mean over {seeds}")
+            + (f", band: {_band_of(suite)} over seeds" if _has_bands(suite, found) else ""),
             f"{part(len(ends), len(suite.jobs()), 'run')}, the shortest {part(min(ends), suite.steps, 'env step')}",
             *(sentence.rstrip(".") for sentence in suite.readings(found.labels)),
         )
@@ -207,7 +215,7 @@ def _aggregate(suite: Suite, found: Results) -> Figure:
     colour, ratios = colours(suite.labels), scores.best_ratio(methods)
     for label, tasks in methods.items():
         for axis, statistic in ((mean, scores.mean), (median, scores.median)):
-            band = scores.stratified_bootstrap(statistic, tasks, repeats=REPEATS)
+            band = scores.interval(statistic, tasks, repeats=REPEATS)
             _draw(axis, ticks, statistic(tasks), band, label, colour[label])
         _draw(ratio, ticks, ratios[label], None, label, colour[label])  # a band would only blur which is best
     for axis, name in ((mean, "Mean"), (median, "Median"), (ratio, "Best ratio")):

@@ -109,6 +109,15 @@ def stratified_bootstrap(
     return low, high
 
 
+def interval(
+    statistic: Callable[..., Any], *methods: Scores, repeats: int = 10_000
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """The 95 % interval, unless a task has a single run: drawn again it is the same, as if it were known exactly."""
+    if any(task.shape[-1] == 1 for method in methods for task in method):
+        return None
+    return stratified_bootstrap(statistic, *methods, repeats=repeats)
+
+
 # The summary
 
 
@@ -121,7 +130,7 @@ class Number(NamedTuple):
     task: str = ""  # of a return
     threshold: float | None = None  # of a performance profile
     value: float = math.nan  # nan: too few seeds
-    low: float | None = None  # of the 95 % interval, which single seeds do not have
+    low: float | None = None  # of the 95 % interval, which needs two seeds on every task
     high: float | None = None
     std: float | None = None  # of a return over seeds, of a cost over runs
     seeds: str = ""  # of each task; of a cost: runs
@@ -214,9 +223,10 @@ def _costs(results: Results, steps: int) -> Iterator[Number]:
 def _estimates(statistic: Callable[..., np.ndarray], *methods: Scores) -> list[dict[str, Any]]:
     """The values of a statistic, one or several, with their 95 % intervals."""
     values = np.atleast_1d(statistic(*methods)).tolist()
-    if all(len(task) == 1 for method in methods for task in method):
+    ends = interval(statistic, *methods)
+    if ends is None:
         return [{"value": value} for value in values]
-    low, high = (np.atleast_1d(end).tolist() for end in stratified_bootstrap(statistic, *methods))
+    low, high = (np.atleast_1d(end).tolist() for end in ends)
     return [{"value": v, "low": a, "high": b} for v, a, b in zip(values, low, high, strict=True)]
 
 
