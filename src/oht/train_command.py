@@ -49,10 +49,9 @@ def describe(parser: Parser) -> None:
     def flag(group: Any, name: str, help: str) -> None:
         if name not in seen:
             seen.add(name)
-            flag = "--" + name.replace("_", "-")
-            flags = [flag, "--from"] if name == "source" else [flag]
+            spelled = ["--" + name.replace("_", "-"), *(["--from"] if name == "source" else [])]
             help = help if help == argparse.SUPPRESS else help.replace("%", "%%")
-            group.add_argument(*flags, dest=f"set_{name}", metavar="V", help=help)
+            group.add_argument(*spelled, dest=f"set_{name}", metavar="V", help=help)
 
     parser.add_argument("task", nargs="?", help=RunSettings.__dataclass_fields__["task"].metadata["help"])
     parser.add_argument("--config", type=Path, help="a TOML file of settings")
@@ -84,8 +83,8 @@ def describe(parser: Parser) -> None:
         group = parser.add_argument_group(f"method {method}")
         for f in fields(chosen.settings):
             flag(group, f.name, settings.help_of(f))
-    for method in METHODS.values():  # taken, so that a setting of another method can be refused by name
-        for f in fields(method.settings):
+    for other in METHODS.values():  # taken, so that a setting of another method can be refused by name
+        for f in fields(other.settings):
             flag(parser, f.name, argparse.SUPPRESS)
 
 
