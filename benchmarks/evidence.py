@@ -7,7 +7,8 @@
 `oht sweep` trains, one seed of everything before the second. Each finished run is added to results/evidence/SUITE.csv
 at once. On another machine these runs are put back into the folder of the sweep, which then trains only the others.
 Two calls may train side by side if their --suites differ.
-The score of a run is its last evaluation; its cost is the gradient steps of all agents for each env step.
+The score of a run is its last evaluation; its cost is the gradient steps of all agents for each env step. `champion`
+are the tuned values of the agent that was evaluated; runs that were stored before there was this column have none.
 """
 
 import argparse
@@ -31,11 +32,14 @@ from oht.experiments.job import finished
 from oht.experiments.result_tables import PAPER
 from oht.experiments.results import Curve, Results
 from oht.experiments.suites import Job, Suite
+from oht.hyper import HYPER_PARAMETERS
+from oht.tuners.columns import CHAMPION, tuned
 
 ROOT = Path(__file__).parent.parent
 TABLES = ROOT / "results" / "evidence"
 PAGE = ROOT / "results" / "README.md"
-COLUMNS = ("task", "method", "seed", "env_steps", "return", "return_std", "gradient_steps", "wall_time", "cpu_time")
+NUMBERS = ("env_steps", "return", "return_std", "gradient_steps", "wall_time", "cpu_time")
+COLUMNS = ("task", "method", "seed", *NUMBERS, "champion")
 FILES = {  # of a run folder: their columns, and what these are called here
     "evals.csv": {
         "env_steps": "env_steps",
@@ -48,6 +52,7 @@ FILES = {  # of a run folder: their columns, and what these are called here
 }
 CHEETAH = "dm/cheetah-run"
 WRONG_RATES = ("1e-5", "1e-4", "1e-2")
+RATES = ("actor_lr", "critic_lr")
 VERSUS: Mapping[str, Mapping[str, str]] = {  # the static agent that a method should improve on
     "delayed": {"oht": "n1", "n5": "n1"},
     "wrong-start": {f"oht-{rate}": f"static-{rate}" for rate in WRONG_RATES},
@@ -134,16 +139,22 @@ def store(jobs: Sequence[Job], steps: int, folder: Path, table: Path) -> None:
                 writer.writerows((job.task, job.label, job.seed, *numbers) for numbers in evaluations(job.path(folder)))
 
 
-def evaluations(run: Path) -> Iterator[tuple[int, str, str, int, str, str]]:
-    """Env steps, mean and deviation of the returns, gradient steps up to then, seconds and CPU seconds, if known."""
+def evaluations(run: Path) -> Iterator[tuple[int, str, str, int, str, str, str]]:
+    """Env steps, mean and deviation of the returns, gradient steps up to then, seconds, CPU seconds, tuned values."""
     curve = results.read(run)
     assert curve is not None
     assert curve.updates is not None
+    champions = {int(row["env_steps"]): of_champion(row) for row in runs.rows(run / "schedule.csv")}
     for row, updates in zip(runs.rows(run / "evals.csv"), curve.updates, strict=True):
-        mean, deviation = f"{row['return_mean']:.6g}", f"{row['return_std']:.6g}"
+        env_steps, mean, deviation = int(row["env_steps"]), f"{row['return_mean']:.6g}", f"{row['return_std']:.6g}"
         cpu = row.get("cpu_time", math.nan)
         seconds = f"{row['wall_time']:.0f}", "" if math.isnan(cpu) else f"{cpu:.0f}"
-        yield int(row["env_steps"]), mean, deviation, int(updates), *seconds
+        yield env_steps, mean, deviation, int(updates), *seconds, champions.get(env_steps, "")
+
+
+def of_champion(row: Mapping[str, float]) -> str:
+    """The tuned values of the champion in a row of schedule.csv, as in `n_step=3 critic_lr=0.001`."""
+    return " ".join(f"{name}={row[CHAMPION + name]:.4g}" for name in tuned(row))
 
 
 # Tables and figures
@@ -224,6 +235,29 @@ def by_task(suite: Suite, found: Results) -> str:
     return markdown(["return", *map(suite.title_of, found.labels)], rows)
 
 
+def settled(suite: Suite) -> str:
+    """What each run's champion had at the end, where that is known; only what is not the default."""
+    last = {run: rows[-1]["champion"] for run, rows in stored(TABLES / f"{suite.name}.csv").items()}
+    seeds = sorted({seed for (_, _, seed), words in last.items() if words})
+    labels = [label for label in suite.labels if any(words and label == of for (_, of, _), words in last.items())]
+    rows = []
+    for task in suite.tasks:
+        for label in labels:
+            values = [beside_default(last.get((task, label, seed), "")) for seed in seeds]
+            rows += [[f"`{task}`", suite.title_of(label), *values]] if any(values) else []
+    return markdown(["champion at the end", "", *(f"seed {seed}" for seed in seeds)], rows) if rows else ""
+
+
+def beside_default(words: str) -> str:
+    """`default`, or the values that differ from it; nothing where no value is known."""
+    values = dict(word.split("=") for word in words.split())
+    others = {name: value for name, value in values.items() if float(value) != HYPER_PARAMETERS[name].default}
+    rates = {others.get(name) for name in RATES}
+    if len(rates) == 1 and None not in rates:  # tied
+        others = {"rates": rates.pop(), **{name: value for name, value in others.items() if name not in RATES}}
+    return ", ".join(f"{name} {value}" for name, value in others.items()) or ("default" if values else "")
+
+
 def cell(returns: np.ndarray | None) -> str:
     if returns is None:
         return ""
@@ -239,12 +273,16 @@ def draw(suite: Suite, found: Results) -> None:
         figures.draw(replace(suite, layout="aggregate"), common).savefig(TABLES / f"{suite.name}-scores.png", dpi=DPI)
 
 
+def tables_of(suite: Suite, found: Results) -> list[str]:
+    return [table for table in (summary(suite, found), by_task(suite, found), settled(suite)) if table]
+
+
 def with_tables(page: str, found: Mapping[str, Results]) -> str:
     """The page with the tables of each suite between its comments, and with the numbers of runs that there are."""
     numbers = {name: (count(has), planned(name)) for name, has in found.items()}
     for name, has in found.items():
         suite = source(name)
-        tables = f"{summary(suite, has)}\n\n{by_task(suite, has)}"
+        tables = "\n\n".join(tables_of(suite, has))
         begin, end = f"<!-- tables of {name} -->\n\n", "\n\n<!-- end of tables -->"
         before, _, rest = page.partition(begin)
         _, there, after = rest.partition(end)
@@ -315,7 +353,7 @@ def show(names: Sequence[str]) -> int:
     for name, has in found.items():
         suite = source(name)
         title = f"{suite.title}: {results.counted(count(has), 'run')} of {planned(name)}"
-        print(title, summary(suite, has), by_task(suite, has), sep="\n\n", end="\n\n")
+        print(title, *tables_of(suite, has), sep="\n\n", end="\n\n")
         for note in scores.summarise(has, suite.steps).notes:
             print(note)
         draw(suite, has)

@@ -25,6 +25,9 @@ def folder(tmp_path):
         header = "env_steps,return_mean,return_std,return_1,cpu_time,wall_time"
         (run / "evals.csv").write_text("\n".join([header, *evals, ""]))
         (run / "metrics.csv").write_text("\n".join(["iteration,env_steps,updates", *metrics, ""]))
+        champions = [f"{k},{500 * k},{k},{0.001 / k}" for k in range(1, end // 500 + 1)]
+        header = "iteration,env_steps,champion/n_step,champion/critic_lr"
+        (run / "schedule.csv").write_text("\n".join([header, *champions, ""]))
     return tmp_path / "sweep"
 
 
@@ -33,9 +36,9 @@ def test_a_stored_run_is_done_on_another_machine(folder, tmp_path):
     for _ in range(2):  # a run is stored once
         EVIDENCE["store"](SUITE.jobs(), SUITE.steps, folder, table)
     assert table.read_text().splitlines() == [
-        "task,method,seed,env_steps,return,return_std,gradient_steps,wall_time,cpu_time",
-        "Pendulum-v1,static,0,1000,-1000,1.5,2000,10,8",
-        "Pendulum-v1,static,0,2000,-2000,1.5,4000,20,16",
+        "task,method,seed,env_steps,return,return_std,gradient_steps,wall_time,cpu_time,champion",
+        "Pendulum-v1,static,0,1000,-1000,1.5,2000,10,8,n_step=2 critic_lr=0.0005",
+        "Pendulum-v1,static,0,2000,-2000,1.5,4000,20,16,n_step=4 critic_lr=0.00025",
     ]
     EVIDENCE["put_back"](table, elsewhere)
     assert [item.state for item in plan(SUITE, elsewhere)] == ["done", "waiting"]
@@ -70,16 +73,22 @@ def test_every_part_is_a_part_of_its_suite():
 # Tables
 
 
-def store(folder: Path, returns: Mapping[tuple[str, str], Sequence[float]], cpu: str = "540") -> None:
+def store(
+    folder: Path,
+    returns: Mapping[tuple[str, str], Sequence[float]],
+    cpu: str = "540",
+    champions: Mapping[tuple[str, str, int], str] | None = None,
+) -> None:
     """The CSV of the suite `dense` with these last returns of each seed.
 
     Runs have 200 000 env steps, ten minutes and, by default, nine CPU minutes.
     """
-    lines = ["task,method,seed,env_steps,return,return_std,gradient_steps,wall_time,cpu_time"]
+    lines = ["task,method,seed,env_steps,return,return_std,gradient_steps,wall_time,cpu_time,champion"]
     for (task, label), values in returns.items():
         for seed, value in enumerate(values):
-            lines += [f"{task},{label},{seed},100000,1,0,200000,300,1"]
-            lines += [f"{task},{label},{seed},200000,{value},0,400000,600,{cpu}"]
+            last = (champions or {}).get((task, label, seed), "")
+            lines += [f"{task},{label},{seed},100000,1,0,200000,300,1,"]
+            lines += [f"{task},{label},{seed},200000,{value},0,400000,600,{cpu},{last}"]
     (folder / "dense.csv").write_text("\n".join([*lines, ""]))
 
 
@@ -122,6 +131,28 @@ def test_two_seeds_have_no_probability_and_a_missing_run_an_empty_cell(tables):
     assert of_dense("by_task")[4] == "| `dm/walker-walk` |  | 400 |"
     store(tables, {("dm/walker-run", "static"): (100, 200), ("dm/walker-run", "oht"): (400, 400, 400)})
     assert "| too few seeds | 2.00 | 10 | 9 |" in of_dense("summary")[3]
+
+
+def test_what_the_champions_had_at_the_end(tables):
+    walker, cheetah = "dm/walker-run", "dm/cheetah-run"
+    tied = "exploration_noise=0.1 n_step=1 actor_lr=0.0003 critic_lr=0.0003"
+    store(
+        tables,
+        {(task, label): (1, 2, 3) for task in (walker, cheetah) for label in ("static", "oht")},
+        champions={
+            (walker, "oht", 1): tied,
+            (walker, "oht", 2): "exploration_noise=0.1 n_step=3 actor_lr=0.0003 critic_lr=0.001",
+            (cheetah, "oht", 2): "exploration_noise=0.1 n_step=1 actor_lr=0.001 critic_lr=0.001",
+        },
+    )
+    assert EVIDENCE["settled"](EVIDENCE["source"]("dense")).splitlines() == [
+        "| champion at the end |  | seed 1 | seed 2 |",
+        "|---|---|---|---|",
+        "| `dm/walker-run` | oht, its portfolio | rates 0.0003 | n_step 3, actor_lr 0.0003 |",
+        "| `dm/cheetah-run` | oht, its portfolio |  | default |",
+    ]
+    store(tables, {(walker, "static"): (1, 2, 3)})
+    assert EVIDENCE["settled"](EVIDENCE["source"]("dense")) == ""
 
 
 def test_runs_that_did_not_count_cpu_time_have_none(tables, tmp_path):
