@@ -36,7 +36,7 @@ lint: $(READY)  ## style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 
-format: $(READY)  ## mend the style
+format: $(READY)  ## correct the style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

@@ -1,4 +1,4 @@
-"""An algorithm of your own, whose hyper-parameters OHT-ES tunes like any other's.
+"""An algorithm of your own, whose hyper-parameters are tuned like those of the built-in ones.
 
 An algorithm is ONE agent: the functions `init`, `act` and `update`, and a dict `hyper` with the default of every number
 that they read. There is no population in here: `oht` adds that axis. This one is an actor-critic with a single critic

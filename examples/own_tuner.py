@@ -1,8 +1,9 @@
 """A tuner of your own: a hill climber with two agents.
 
-A tuner is NumPy data in, data out: `ask` says what happens in an iteration (a `Proposal`), `tell` hears how it went (an
-`Outcome`). Here agent 0 keeps the best values so far; agent 1 continues from its weights with values drawn around them.
-Both train and play one episode from the same state. If agent 1 did better, agent 0 goes on with its values and weights.
+A tuner is NumPy data in, data out: `ask` says what happens in an iteration (a `Proposal`), `tell` gets what happened
+(an `Outcome`). Here agent 0 keeps the best values so far; agent 1 continues from its weights with values drawn around
+them. Both train and play one episode from the same state. If agent 1 did better, agent 0 goes on with its values and
+weights.
 
     python examples/own_tuner.py
     cd examples && oht train Pendulum-v1 --method own_tuner:CLIMB --spread 2

@@ -233,7 +233,7 @@ def resume(
 ) -> Run:
     """Continue a run exactly as if it had never stopped, to more steps if `steps` is given.
 
-    With `env_errors` it goes on with another patience than it had: a run that an env stopped can be continued so.
+    `env_errors` replaces the run's setting, so that a run that stopped because its env failed can be continued.
     An env, algorithm, method or callback that was given as a Python object must be given again.
     """
     compilation.set_up()

@@ -310,7 +310,7 @@ COMMANDS = {
     "train": (train_command.describe, train_command.run, "train an agent"),
     "tasks": (_describe_tasks, _tasks, "the tasks of the paper and what they need"),
     "eval": (_describe_eval, _eval, "evaluate a trained agent"),
-    "export": (_describe_export, _export, "write the policy of a run to an ONNX file"),
+    "export": (_describe_export, _export, "write the policy of a run to a file: ONNX, or .npz for NumPy"),
     "video": (_describe_video, _video, "film the agent of a run: MP4 or GIF"),
     "plot": (_describe_plot, _plot, "draw a run and its schedule, or compare all runs of a folder"),
     "watch": (_describe_watch, _watch, "a live page of all runs below a folder"),
