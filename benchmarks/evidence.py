@@ -2,13 +2,13 @@
 
     python benchmarks/evidence.py run --jobs 2     # trains what the CSV files lack; again: continues where it stopped
     python benchmarks/evidence.py show             # tables of what there is, and figures in results/evidence
-    python benchmarks/evidence.py write            # the same, and puts the tables into results/README.md
+    python benchmarks/evidence.py write            # the same, and puts tables into both README.md
 
 `oht sweep` trains, one seed of everything before the second. Each finished run is added to results/evidence/SUITE.csv
 at once. On another machine these runs are put back into the folder of the sweep, which then trains only the others.
 Two calls may train side by side if their --suites differ.
 The score of a run is its last evaluation; its cost is the gradient steps of all agents for each env step. `champion`
-are the tuned values of the agent that was evaluated; runs that were stored before there was this column have none.
+are the tuned values of the agent that led in that iteration; runs stored before there was this column have none.
 """
 
 import argparse
@@ -37,7 +37,7 @@ from oht.tuners.columns import CHAMPION, tuned
 
 ROOT = Path(__file__).parent.parent
 TABLES = ROOT / "results" / "evidence"
-PAGE = ROOT / "results" / "README.md"
+PAGES = (ROOT / "README.md", ROOT / "results" / "README.md")
 NUMBERS = ("env_steps", "return", "return_std", "gradient_steps", "wall_time", "cpu_time")
 COLUMNS = ("task", "method", "seed", *NUMBERS, "champion")
 FILES = {  # of a run folder: their columns, and what these are called here
@@ -277,18 +277,45 @@ def tables_of(suite: Suite, found: Results) -> list[str]:
     return [table for table in (summary(suite, found), by_task(suite, found), settled(suite)) if table]
 
 
+def overview(found: Mapping[str, Results]) -> str:
+    """A line for each method beside its static agent, on the tasks of both."""
+    header = [
+        "suite",
+        "method: score (runs)",
+        "beside static TD3: score (runs)",
+        "tasks where the method's mean is higher",
+    ]
+    lines = [line for name, has in found.items() for line in beside_static(source(name), has)]
+    return markdown(header, lines)
+
+
+def beside_static(suite: Suite, found: Results) -> Iterator[list[str]]:
+    returns = results.returns_at(found, suite.steps)
+    for pair in VERSUS[suite.name].items():
+        tasks = [task for task in found.tasks if all((task, label) in returns for label in pair)]
+        if tasks:
+            own, others = ([returns[task, label] for task in tasks] for label in pair)
+            cells = (scored(suite.title_of(pair[i]), tasks, side) for i, side in enumerate((own, others)))
+            ahead = sum(x.mean() > y.mean() for x, y in zip(own, others, strict=True))
+            yield [suite.title, *cells, f"{ahead} of {len(tasks)}"]
+
+
+def scored(title: str, tasks: Sequence[str], returns: Sequence[np.ndarray]) -> str:
+    mean = np.mean([scores.normalised(task, values).mean() for task, values in zip(tasks, returns, strict=True)])
+    return f"{title}: {mean:.2f} ({sum(map(len, returns))})"
+
+
 def with_tables(page: str, found: Mapping[str, Results]) -> str:
-    """The page with the tables of each suite between its comments, and with the numbers of runs that there are."""
+    """The page with tables between its comments, and with the numbers of runs that there are."""
     numbers = {name: (count(has), planned(name)) for name, has in found.items()}
-    for name, has in found.items():
-        suite = source(name)
-        tables = "\n\n".join(tables_of(suite, has))
+    tables = {name: "\n\n".join(tables_of(source(name), has)) for name, has in found.items()}
+    for name, text in (tables | {"all": overview(found)}).items():
         begin, end = f"<!-- tables of {name} -->\n\n", "\n\n<!-- end of tables -->"
-        before, _, rest = page.partition(begin)
+        before, here, rest = page.partition(begin)
         _, there, after = rest.partition(end)
-        if not there:
-            raise SystemExit(f"{PAGE} has no line {begin.strip()} that is followed by {end.strip()}.")
-        page = before + begin + tables + end + after
+        if here and not there:
+            raise SystemExit(f"The line {begin.strip()} is not followed by {end.strip()}.")
+        page = before + begin + text + end + after if here else page
     numbers["all"] = (sum(n for n, _ in numbers.values()), sum(map(planned, SUITES)))
     for have, of in numbers.values():
         page = re.sub(rf"\b\d+ of {of} runs", f"{have} of {of} runs", page)
@@ -376,7 +403,9 @@ def main() -> int:
     if options.what == "run":
         return train([part for part in PARTS if part.suite in names], options.runs, options.jobs)
     if options.what == "write":
-        PAGE.write_text(with_tables(PAGE.read_text(), all_found(SUITES)))
+        found = all_found(SUITES)
+        for page in PAGES:
+            page.write_text(with_tables(page.read_text(), found))
     return show(names)
 
 

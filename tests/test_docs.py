@@ -379,11 +379,13 @@ def test_the_numbers_of_the_readme_are_those_of_their_files():
 
 def test_the_tables_of_the_evidence_are_those_of_its_files():
     evidence = runpy.run_path(str(ROOT / "benchmarks" / "evidence.py"))
-    page = (ROOT / "results" / "README.md").read_text()
     stored = evidence["all_found"](evidence["SUITES"])
-    assert page == evidence["with_tables"](page, stored), "run: python benchmarks/evidence.py write"
     number = sum(map(evidence["count"], stored.values()))
-    assert f"{number} of {sum(map(evidence['planned'], evidence['SUITES']))} runs" in page
+    for path, names in (("README.md", ["all"]), ("results/README.md", ["all", *stored])):
+        page = (ROOT / path).read_text()
+        assert page == evidence["with_tables"](page, stored), "run: python benchmarks/evidence.py write"
+        assert f"{number} of {sum(map(evidence['planned'], evidence['SUITES']))} runs" in page
+        assert all(f"<!-- tables of {name} -->" in page for name in names)
 
 
 def test_the_tables_of_the_tuning_benchmark_are_those_of_its_file():

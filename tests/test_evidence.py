@@ -179,10 +179,24 @@ def test_the_page_gets_the_tables_and_the_numbers_of_runs(tables):
     store(tables, {("dm/walker-run", "static"): (100, 200)})
     found = EVIDENCE["all_found"](["delayed", "dense"])
     page = "1 of 162 runs\n\n<!-- tables of dense -->\n\nold\n\n<!-- end of tables -->\n\n1 of 64 runs, 1 of 52 runs\n"
+    assert EVIDENCE["with_tables"]("no tables", found) == "no tables"
     new = EVIDENCE["with_tables"](page, found)
     assert new == page.replace("old", "\n".join([*of_dense("summary"), "", *of_dense("by_task")])).replace(
         "1 of 162", "2 of 162"
     ).replace("1 of 64", "2 of 64")
     assert EVIDENCE["with_tables"](new, found) == new
-    with pytest.raises(SystemExit, match="has no line <!-- tables of dense -->"):
-        EVIDENCE["with_tables"]("1 of 162 runs", found)
+    with pytest.raises(SystemExit, match="<!-- tables of dense --> is not followed by <!-- end of tables -->"):
+        EVIDENCE["with_tables"](page.partition("old")[0], found)
+
+
+def test_the_overview_compares_with_static_on_the_tasks_of_both(tables):
+    walker, cheetah = "dm/walker-run", "dm/cheetah-run"
+    returns = {(walker, "static"): (100, 300), (cheetah, "static"): (500,), (walker, "oht"): (400,)}
+    store(
+        tables,
+        {**returns, (cheetah, "oht"): (100, 200), (walker, "ratio2"): (500,), ("dm/walker-walk", "ratio2"): (1,)},
+    )
+    assert EVIDENCE["overview"](EVIDENCE["all_found"](["dense"])).splitlines()[2:] == [
+        "| Dense rewards from the default values | oht, its portfolio: 0.28 (3) | TD3: 0.35 (3) | 1 of 2 |",
+        "| Dense rewards from the default values | TD3, replay ratio 2: 0.50 (1) | TD3: 0.20 (2) | 1 of 1 |",
+    ]
