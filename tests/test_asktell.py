@@ -352,6 +352,7 @@ def test_mistakes_in_the_loop_change_nothing():
         ([1, 2], 30, (), "3 agents play: tell takes as many, not 2 returns"),
         ([[1, 2, 3]], 30, (), "an array of shape"),
         (["a", "b", "c"], 30, (), "a number for each actor"),
+        ([1, None, 3], 30, (), "a number for each actor"),
         ([1, 2, 3], 0, (), "env_steps is 0"),
         ([1, 2, 3], 30.5, (), "env_steps is 30.5"),
         ([1, 2, 3], 30, [3], "numbered 0 to 2"),
@@ -372,6 +373,8 @@ def test_mistakes_in_the_loop_change_nothing():
     lone.ask()
     with pytest.raises(UserError, match="one agent plays: tell takes its return, not 2 returns"):
         lone.tell([1, 2], 10)
+    with pytest.raises(UserError, match="returns is None, but must be a number for each actor"):
+        lone.tell(None, 10)  # pyright: ignore[reportArgumentType]
 
 
 def test_files_that_cannot_be_loaded(tmp_path):

@@ -45,7 +45,9 @@ IMPORTS: dict[str, set[str]] = {  # each imports only from those above it, and e
         *("agents", "callbacks", "compilation", "config", "envs", "lookup", "methods", "policies", "population"),
         *("report", "runs", "seeds", "settings", "signals", "training", "types"),
     },
-    "experiments": {"api", "callbacks", "config", "envs", "machine", "runs", "settings", "signals", "spaces", "types"},
+    "experiments": {
+        *("api", "callbacks", "config", "envs", "lookup", "machine", "runs", "settings", "signals", "spaces", "types"),
+    },
     "parsing": set(),
     "train_command": {"agents", "api", "config", "experiments", "hyper", "methods", "parsing", "settings"},
     "cli": {"api", "experiments", "parsing", "report", "runs", "settings", "train_command"},

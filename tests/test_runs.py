@@ -20,7 +20,7 @@ from jax.core import Tracer
 
 import oht
 from environments import Echo, FollowObservation, search_path
-from oht import cli, compilation, csvtables, policies, runs, seeds, signals, training
+from oht import api, cli, compilation, csvtables, onnxmodel, policies, runs, seeds, signals, training
 from oht.agents import networks
 from oht.api import Interrupted
 from oht.callbacks import Callback
@@ -51,6 +51,24 @@ def test_a_table_is_read_as_columns_and_as_rows(tmp_path):
     assert runs.rows(path)[1] == {"a": 2, "b,c": -np.inf}
     assert runs.last_row(path) == {"a": 2, "b,c": -np.inf}
     assert (runs.columns(tmp_path / "none.csv"), runs.rows(tmp_path / "none.csv")) == ({}, [])
+
+
+def test_rows_of_other_columns_are_refused_and_truth_is_a_number(tmp_path):
+    table = csvtables.Table(tmp_path / "table.csv")
+    table.append({"a": 1, "b": True})
+    for row, sentence in (({"a": 2}, "a row without b"), ({"a": 2, "b": 3, "c": 4}, "a row with c")):
+        with pytest.raises(UserError, match=sentence):
+            table.append(row)
+    table.append({"b": False, "a": 2.5})
+    table.close()
+    assert runs.rows(tmp_path / "table.csv") == [{"a": 1, "b": 1}, {"a": 2.5, "b": 0}]
+
+
+def test_runs_that_start_in_the_same_second_have_folders_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(time, "strftime", lambda _: "20260101-120000")
+    made = [runs.fresh_folder(tmp_path / "runs", "dm/walker-run", "oht", 0) for _ in range(3)]
+    assert [path.name.removeprefix("dm-walker-run_oht_s0_20260101-120000") for path in made] == ["", "-1", "-2"]
+    assert all(path.is_dir() for path in made)
 
 
 @pytest.mark.parametrize("text", ["a,b\n1,2\n1\n", "a,b\n1,x\n", "a\n\xff\n"])
@@ -207,6 +225,38 @@ def test_a_run_whose_last_evaluation_failed_can_be_finished(tmp_path, monkeypatc
     assert "steps = 115" in (run.path / "config.toml").read_text()
     with pytest.raises(UserError, match="has 120 steps already, so it cannot end at 100"):
         oht.resume(run.path, env=FollowObservation, steps=100)
+
+
+def test_an_evaluation_in_which_the_env_failed_is_made_when_the_run_is_resumed(whole, tmp_path, monkeypatch):
+    evaluate, calls = training.evaluate, itertools.count()
+
+    def fails_once(*given):
+        if next(calls) == 1:
+            raise EnvError("the simulator is gone.")
+        return evaluate(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "evaluate", fails_once)
+        with pytest.raises(EnvError):
+            tiny(tmp_path / "run")
+    run = oht.resume(tmp_path / "run", env=FollowObservation, env_errors=5)
+    returns = [[(row["env_steps"], row["return_mean"]) for row in each.evals] for each in (run, whole)]
+    assert returns[0] == returns[1]
+
+
+def test_the_deployed_agent_is_the_likeliest_champion():
+    """Where the champion is drawn for each episode of an evaluation, as by oht-nstep."""
+    tuner = SimpleNamespace(champion=lambda rng, p: int(rng.choice(len(p), p=p)))
+    for seed in range(10):
+        setup: Any = SimpleNamespace(tuner=tuner, config=SimpleNamespace(run=SimpleNamespace(seed=seed)))
+        progress: Any = SimpleNamespace(tuner=[0.3, 0.1, 0.6], agents={"weights": np.arange(3)})
+        assert api._champion(setup, progress) == {"weights": 2}
+
+
+def test_a_policy_explores_anew_at_every_call_and_not_where_it_is_deterministic(whole):
+    obs = np.zeros(1, np.float32)
+    assert len({whole.policy(obs, deterministic=False).item() for _ in range(200)}) > 150
+    assert len({whole.policy(obs).item() for _ in range(3)}) == 1
 
 
 def best_of(run: oht.Run) -> dict[str, float]:
@@ -504,6 +554,12 @@ def test_batches_of_dict_observations(tmp_path):
     np.testing.assert_allclose(by_onnx(path, named(batch)), run.policy(batch), atol=1e-5)
     with pytest.raises(UserError, match="lacks a part"):
         policy({"unknown": np.zeros(2)})
+
+
+def test_a_part_of_an_observation_that_is_called_action_is_refused():
+    layout = {"dict": [("action", {"box": [2]}), ("place", {"box": [1]})]}
+    with pytest.raises(UserError, match=r"is called 'action', the name of the output; save a \.npz file"):
+        onnxmodel.build(layout, {"low": np.zeros(1), "high": np.ones(1)}, {}, 1e-6)
 
 
 def named(obs: Any, path: str = "") -> dict[str, np.ndarray]:

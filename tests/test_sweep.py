@@ -193,6 +193,8 @@ def test_other_settings_for_runs_that_are_there_are_refused(tmp_path):
     assert suites.load(tmp_path / suites.FILE) == SUITE_OF_TWO
     assert swept(changed.narrowed(methods=["b"]), tmp_path, Pretending())[0] == 0  # it had not begun
     assert suites.load(tmp_path / suites.FILE).pairs[TASK, "b"]["gamma"] == 0.9
+    as_text = changed.narrowed(methods=["b"]).with_settings({"gamma": "9e-1", "tensorboard": "no"})
+    assert swept(as_text, tmp_path, Pretending())[0] == 0  # a flag is a text; it says the same as the file
     (tmp_path / suites.FILE).unlink()
     with pytest.raises(UserError, match=r"has runs, but .*suite.toml is missing"):
         swept(changed, tmp_path, Pretending())
@@ -373,13 +375,23 @@ def test_equal_shares_of_the_cores(monkeypatch):
     assert Local().slots == 5
     monkeypatch.delattr(os, "sched_getaffinity")
     assert shares(2) == [[], []]
-    assert Local().slots == 1
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    assert Local().slots == 3
 
 
 @pytest.fixture
 def quick(monkeypatch, compiled_before):
     """Processes find the test envs and what was compiled before."""
     monkeypatch.setenv("PYTHONPATH", search_path())
+
+
+def test_runs_find_the_modules_that_the_sweep_finds(tmp_path, monkeypatch):
+    (tmp_path / "beside").mkdir()
+    (tmp_path / "beside" / "envs_of_a_script.py").write_text("from environments import FollowObservation as Own\n")
+    monkeypatch.syspath_prepend(tmp_path / "beside")
+    monkeypatch.chdir(tmp_path)
+    suite = Suite("own", "Own", "curves", 40, 1, (Row(("envs_of_a_script:Own",), {"a": RANDOM}),))
+    assert swept(suite, tmp_path / "runs", Local(1))[0] == 0
 
 
 def test_a_failing_run_beside_a_good_one(tmp_path, quick, capsys):

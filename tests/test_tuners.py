@@ -1128,6 +1128,15 @@ def test_a_schedule_of_one_row_and_values_of_zero(tmp_path):
         assert proposal.hyper["gamma"] == 0
 
 
+def test_a_schedule_of_the_replay_ratio(tmp_path):
+    path = tmp_path / "own.csv"
+    path.write_text("env_steps,champion/replay_ratio\n10,0.5\n20,2\n")
+    tuner = build("schedule", {"source": str(path)}, None)
+    for env_steps, ratio in ((0, 0.5), (15, 2)):
+        _, proposal = tuner.ask(rng_of(0), tuner.init(rng_of(0)), Clock(env_steps, 300, 0))
+        assert proposal.ratios.tolist() == [ratio]
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -141,9 +141,15 @@ class Text(Drawn):
         return "a picture"
 
 
+class Fails(Drawn):
+    def reward(self, action: np.ndarray) -> float:
+        raise RuntimeError("the motor is gone")
+
+
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
+        (Fails, "Fails cannot take a step here: RuntimeError: the motor is gone"),
         (FollowObservation, "FollowObservation cannot be drawn: let it take render_mode='rgb_array'"),
         (Broken, "Broken cannot be drawn here: RuntimeError: no screen"),
         (Text, "no RGB picture"),

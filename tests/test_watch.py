@@ -136,7 +136,7 @@ def test_the_state_of_a_run_that_was_left_alone(events, state, tmp_path):
     if events[-1] == "failure":
         assert run.reason == "The env broke."
     elif state == "failed":
-        assert "ended without a word" in run.reason
+        assert "was killed" in run.reason
 
 
 def test_a_run_whose_lock_is_held_is_running_however_silent_and_fails_when_it_is_let_go(tmp_path):
@@ -381,6 +381,14 @@ def test_the_copies_of_pbt_and_where_the_champion_comes_from(tmp_path):
     assert text == "At 200 env steps (4 s) agent 2 gave up its own weights and continued from the weights of agent 1."
     mean = traces(figures["Values of actor_lr"])["mean of the search"]
     assert mean["y"] == [1e-3, 1e-3, 1e-3]
+
+
+def test_the_search_of_a_linear_range_is_not_taken_for_a_logarithm(tmp_path):
+    row: Row = {"actor_lr/mu": 0.002, "actor_lr/sigma": 0.001, "champion/actor_lr": 0.002}
+    for space, mean in (("float:1e-3:2e-4", 0.002), ("log:1e-3..1e-2", 10**0.002)):
+        run = the_run(make_run(tmp_path / space[:3], [row] * 3, method="oht-lr", tune={"actor_lr": space}))
+        figures = {figure.title: figure for figure in tuning_pictures.tuning(run)}
+        assert traces(figures["Values of actor_lr"])["mean of the search"]["y"] == pytest.approx([mean] * 3)
 
 
 def test_probabilities_of_discrete_values(tmp_path):

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from oht.report.videos import Frame
 
 MOST_EPISODES = 100_000  # of an evaluation
+DRAWS = 101  # of the champion, where it is drawn at random: the most frequent one is deployed
 STOPPING = "saving and stopping after this iteration; a second Ctrl-C stops at once"
 
 
@@ -38,17 +39,19 @@ class Policy:
     """The champion: observations in, actions in the env's own range out."""
 
     def __init__(self, setup: Setup, progress: Progress):
-        self._setup, self._key, self._calls = setup, seeds.key(setup.config.run.seed, "policy"), 0
+        self._setup, self._calls, key = setup, 0, seeds.key(setup.config.run.seed, "policy")
         self._state, self._env_steps = _champion(setup, progress), progress.env_steps
-        self._agent = jax.device_put(jax.tree.map(lambda leaf: leaf[None], self._state))
-        self._hyper = {name: np.array([value], np.float32) for name, value in setup.config.hyper.items()}
+        agent = jax.device_put(jax.tree.map(lambda leaf: leaf[None], self._state))
+        hyper = {name: np.array([value], np.float32) for name, value in setup.config.hyper.items()}
+        self._acts = {  # by whether they explore
+            explore: setup.actors.policies(key, agent, hyper, explore) for explore in (False, True)
+        }
         self._layout = policies.layout_of(setup.eval_pool.spaces[0])
 
     def __call__(self, obs: Any, deterministic: bool = True) -> np.ndarray:
         """The action for one observation as the env gives it, or one action per row of a batch."""
         vectors, box = policies.vectors(self._layout, obs), self._setup.eval_pool.spaces[1]
-        act = self._setup.actors.policies(self._key, self._agent, self._hyper, explore=not deterministic)
-        rows = []
+        act, rows = self._acts[not deterministic], []
         for vector in np.atleast_2d(vectors):
             self._calls += 1
             rows.append(act(self._calls, vector[None])[0])
@@ -154,7 +157,7 @@ class Run:
             scene.close()
 
     def _frames(self, scene: "Scene", episodes: int, seed: int) -> "Iterator[Frame]":
-        """The pictures of the first episodes of `evaluate(episodes, seed)`, each with the return so far."""
+        """Pictures of episodes of the deployed agent, from the starts of `evaluate(episodes, seed)`."""
         _, starts = training.evaluation_plan(self.setup, self.progress, seed, episodes)
         for number, start in enumerate(starts, 1):
             obs, total, over, steps = scene.reset(start), 0.0, False, 0
@@ -211,11 +214,12 @@ def train(
     values["method"] = _name(own_method, own_method.make) if own_method else method
     resolved = config.resolve(values, own_algo, own_method)
     run, hooks = resolved.run, _callbacks(resolved, progress, callbacks)
-    path = Path(out) if out is not None else runs.fresh_path(Path("runs"), run.task, run.method, run.seed)
-    runs.vacant(path, overwrite)
+    if out is not None:
+        runs.vacant(Path(out), overwrite)
     with _opened(resolved, env) as setup:
         _check_memory(setup)
         state = training.start(setup)
+        path = Path(out) if out is not None else runs.fresh_folder(Path("runs"), run.task, run.method, run.seed)
         with runs.created(path, config.to_toml(setup.config), overwrite):
             return _continue(path, setup, state, {}, hooks)
 
@@ -381,7 +385,8 @@ def _check_memory(setup: Setup) -> None:
 
 def _champion(setup: Setup, t: Progress) -> Any:
     """The state of the agent that is deployed, as NumPy arrays: slicing in JAX would compile for each shape."""
-    member = setup.tuner.champion(seeds.generator(setup.config.run.seed, "policy"), t.tuner)
+    rng = seeds.generator(setup.config.run.seed, "policy")
+    member = np.bincount([setup.tuner.champion(rng, t.tuner) for _ in range(DRAWS)]).argmax()
     return jax.tree.map(lambda leaf: np.asarray(leaf)[member], t.agents)
 
 
@@ -448,7 +453,12 @@ def _train(setup: Setup, t: Progress, recorder: Recorder, callbacks: Callbacks, 
     def going() -> bool:
         return not (interrupted() or callbacks.stop)
 
+    def due() -> bool:
+        return t.env_steps // run.eval_every > recorder.evaluated // run.eval_every
+
     try:
+        if t.iteration and due():  # the env failed in this evaluation before
+            callbacks.tell(_evaluate(setup, t, recorder, callbacks))
         while t.env_steps < run.start_steps and going():
             t = training.explore_at_random(setup, t)
             _note_dropped(setup, t, recorder, callbacks)
@@ -457,7 +467,7 @@ def _train(setup: Setup, t: Progress, recorder: Recorder, callbacks: Callbacks, 
             t, results = training.iterate(setup, t, learning)
             _note_dropped(setup, t, recorder, callbacks)
             events: list[Iteration | Evaluation] = [recorder.iteration(t, results)]
-            if t.env_steps // run.eval_every > recorder.evaluated // run.eval_every:
+            if due():
                 events.append(_evaluate(setup, t, recorder, callbacks))
             if time.monotonic() - recorder.saved > 60 * run.checkpoint_every:
                 recorder.checkpoint(t)

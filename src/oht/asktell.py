@@ -256,6 +256,8 @@ def _count(name: str, value: Any, least: int, most: int = MOST_STEPS) -> int:
 def _returns(returns: Any, number: int) -> np.ndarray:
     """(M,) numbers; one return need not be in a list."""
     try:
+        if None in np.atleast_1d(np.asarray(returns, object)):  # a function without `return`, not a diverged agent
+            raise TypeError
         values = np.atleast_1d(np.asarray(returns, np.float64))
     except (TypeError, ValueError):
         raise UserError(f"returns is {returns!r}, but must be a number for each actor.") from None

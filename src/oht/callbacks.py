@@ -56,7 +56,7 @@ class Callbacks:
             self._tell(callback, event)
 
     def end(self, event: End) -> None:
-        """Tell all that were told of the start, even if one fails."""
+        """Tell all that know of the start, even if one fails."""
         with contextlib.ExitStack() as stack:
             for callback in reversed(self._begun):
                 stack.callback(self._tell, callback, event)

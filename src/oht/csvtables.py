@@ -113,6 +113,12 @@ class Table(GrowingFile):
         if self._columns is None:
             self._columns = list(row)
             writer.writerow(self._columns)
+        if set(row) != set(self._columns):
+            odd = sorted(set(row) ^ set(self._columns))[0]
+            raise UserError(
+                f"{self._path} cannot get a row {'with' if odd in row else 'without'} {odd}: its first row "
+                f"has {', '.join(self._columns)}."
+            )
         writer.writerow([_cell(row[name]) for name in self._columns])
         self.write(lines.getvalue())
 
@@ -143,8 +149,8 @@ def truncate(path: Path, size: int) -> None:
 
 
 def _cell(value: Any) -> str:
-    """Short and exact: reading it back as float32 or int gives the same number."""
-    return f"{value:.9g}" if isinstance(value, float) else str(value)
+    """Short and exact: reading it back as float32 or int gives the same number; true and false are 1 and 0."""
+    return f"{value:.9g}" if isinstance(value, float) else str(int(value) if isinstance(value, bool) else value)
 
 
 def _header(path: Path) -> list[str] | None:

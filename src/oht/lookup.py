@@ -91,3 +91,13 @@ def place_of(thing: Any, module: str | None) -> str | None:
     """`module:name` of an object at the top of its module; None for others, which cannot be found by a name."""
     known = vars(sys.modules[module]) if module in sys.modules else {}
     return next((f"{module}:{name}" for name, value in known.items() if value is thing), None)
+
+
+def python_path() -> list[str]:
+    """The module search path with absolute folders, the current one too, for a process that runs in another folder."""
+    return [*(os.path.abspath(place) for place in sys.path), os.getcwd()]
+
+
+def adopt_path(path: list[str]) -> None:
+    """Search modules where the parent does, then where only this process does."""
+    sys.path[:] = [*path, *(place for place in sys.path if place not in path)]

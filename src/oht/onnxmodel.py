@@ -8,6 +8,7 @@ import numpy as np
 from oht.errors import UserError
 
 OPSET, IR_VERSION = 17, 8  # ONNX of 2022, which runtimes of the years after read
+OUTPUT = "action"
 
 
 def build(
@@ -52,6 +53,8 @@ def build(
         return helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", *shape])
 
     parts = dict(leaves(layout))
+    if OUTPUT in parts:
+        raise UserError(f"a part of the observations is called {OUTPUT!r}, the name of the output; save a .npz file.")
     x = node("Concat", *(node("Flatten", name, axis=1) for name in parts), axis=1)
     if "mean" in arrays:
         limit = arrays["clip"]
@@ -70,10 +73,10 @@ def build(
     unit = node("Reshape", node("Tanh", x), constant([-1, *low.shape], np.int64))
     middle, half = (low.astype(np.float64) + high) / 2, (high.astype(np.float64) - low) / 2
     action = node("Add", node("Mul", unit, constant(half)), constant(middle))
-    node("Min", node("Max", action, constant(low)), constant(high), output="action")
+    node("Min", node("Max", action, constant(low)), constant(high), output=OUTPUT)
 
     inputs = [info(name, shape) for name, shape in parts.items()]
-    graph = helper.make_graph(nodes, "policy", inputs, [info("action", low.shape)], constants)
+    graph = helper.make_graph(nodes, "policy", inputs, [info(OUTPUT, low.shape)], constants)
     made = {"producer_name": "oht", "ir_version": IR_VERSION, "opset_imports": [helper.make_opsetid("", OPSET)]}
     model = helper.make_model(graph, **made)
     helper.set_model_props(model, {name: str(value) for name, value in facts.items()})

@@ -52,18 +52,22 @@ class Scene:
         if self._task.backend == "envpool":
             return _equal_of_envpool(self._task)
         module, colon, name = self._task.env.partition(":")
-        if colon and hasattr(found := import_module(module), name):
-            return asked_to_draw(getattr(found, name), **env_kwargs)
+        make: Any = import_module(module) if colon else None
+        for part in name.split("."):
+            make = getattr(make, part, None)
+        if make is not None:
+            return asked_to_draw(make, **env_kwargs)
         return _registered(name if colon else self._task.env, **env_kwargs)
 
     def reset(self, seed: int) -> np.ndarray:
-        with self._quiet():
+        with self._drawing("begin an episode"):
             obs, _ = self._env.reset(seed=seed)
         return flat(self._env.observation_space, obs)
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool]:
         """(observation, reward, whether the episode is over)"""
-        obs, reward, terminated, truncated, _ = self._env.step(action)
+        with self._drawing("take a step"):
+            obs, reward, terminated, truncated, _ = self._env.step(action)
         return flat(self._env.observation_space, obs), float(reward), bool(terminated or truncated)
 
     def picture(self) -> np.ndarray:

@@ -4,7 +4,6 @@ A worker answers every message with a result or with the sentence of an error, a
 process of this machine, or a Ray actor (see `oht.envs.ray_pool`).
 """
 
-import os
 import pickle
 import signal
 import subprocess
@@ -21,6 +20,7 @@ import numpy as np
 from oht.envs.backend import EnvError, EnvStarts, EnvSteps
 from oht.envs.gym import InProcess, Maker
 from oht.errors import UserError
+from oht.lookup import adopt_path, python_path
 
 Message = tuple[Any, ...]  # the name of one of InProcess's methods and its arguments
 
@@ -194,16 +194,6 @@ def portable(make: Maker) -> bytes | None:
         return cloudpickle.dumps(make)
     except Exception:  # whatever the user's object raises when pickled
         return None
-
-
-def python_path() -> list[str]:
-    """The module search path with absolute folders, the current one too, for a process that runs in another folder."""
-    return [*(os.path.abspath(place) for place in sys.path), os.getcwd()]
-
-
-def adopt_path(path: list[str]) -> None:
-    """Search modules where the parent does, then where only this process does."""
-    sys.path[:] = [*path, *(place for place in sys.path if place not in path)]
 
 
 def serve(link: Connection) -> None:

@@ -22,7 +22,8 @@ from oht import runs, settings
 from oht.callbacks import Callback
 from oht.errors import UserError
 from oht.experiments.suites import Job
-from oht.machine import core_numbers
+from oht.lookup import adopt_path, python_path
+from oht.machine import core_numbers, cores
 from oht.runs import last_row
 from oht.types import End, EnvFailure, Evaluation, Iteration, Start
 
@@ -140,14 +141,14 @@ class Local:
 
     def __init__(self, jobs: int | None = None):
         """`jobs`: runs at the same time [one for each core]."""
-        jobs = len(shares(1)[0]) or 1 if jobs is None else jobs
+        jobs = cores() if jobs is None else jobs
         settings.within("jobs", jobs, 1, 1000)
         self.slots = jobs
         self._free = deque(shares(jobs))
         self._running: list[tuple[Job, subprocess.Popen, Path, list[int]]] = []
 
     def start(self, job: Job, path: Path, steps: int, log: Path) -> None:
-        cores = self._free.popleft()
+        own_cores = self._free.popleft()
         with runs.refused(log):
             log.parent.mkdir(parents=True, exist_ok=True)
             file = log.open("a")
@@ -161,8 +162,9 @@ class Local:
                 text=True,
                 start_new_session=True,  # Ctrl-C reaches only the sweep, which then stops its runs
             )
-        self._running.append((job, process, log, cores))
-        order = {"job": asdict(job), "path": str(path), "steps": steps, "cores": cores, "command": sys.argv}
+        self._running.append((job, process, log, own_cores))
+        order = {"job": asdict(job), "path": str(path), "steps": steps, "cores": own_cores, "command": sys.argv}
+        order["python_path"] = python_path()
         assert process.stdin
         with contextlib.suppress(BrokenPipeError):  # it has died already, which `poll` will notice
             process.stdin.write(json.dumps(order) + "\n")
@@ -171,9 +173,9 @@ class Local:
     def poll(self) -> list[Ended]:
         ended = [run for run in self._running if run[1].poll() is not None]
         self._running = [run for run in self._running if run not in ended]
-        for _, process, _, cores in ended:
+        for _, process, _, own_cores in ended:
             _close_stdin(process)
-            self._free.append(cores)
+            self._free.append(own_cores)
         return [Ended(job, _error(process.returncode, log)) for job, process, log, _ in ended]
 
     def stop(self) -> None:
@@ -188,9 +190,9 @@ class Local:
 
 def shares(jobs: int) -> list[list[int]]:
     """The cores of each of `jobs` processes; empty lists where the system has no such numbers."""
-    cores = core_numbers()
-    each = max(1, len(cores) // jobs)
-    return [[cores[(k * each + i) % len(cores)] for i in range(each) if cores] for k in range(jobs)]
+    numbers = core_numbers()
+    each = max(1, len(numbers) // jobs)
+    return [[numbers[(k * each + i) % len(numbers)] for i in range(each) if numbers] for k in range(jobs)]
 
 
 def _close_stdin(process: subprocess.Popen) -> None:
@@ -220,6 +222,7 @@ def main() -> int:
     threading.Thread(target=_stop_with_stdin, daemon=True).start()
     if order["cores"]:
         os.sched_setaffinity(0, order["cores"])  # before JAX counts them
+    adopt_path(order["python_path"])  # where the sweep finds modules of the user's own
     sys.argv = order["command"]  # for run.json
     try:
         return 0 if work(Job(**order["job"]), Path(order["path"]), order["steps"], [Log()]) else 130

@@ -29,6 +29,8 @@ def train_seeds(
     `jobs` is how many train at the same time [one for each core]; the settings are those of `oht.train`. The same call
     again continues where it stopped.
     """
+    if "seed" in settings:
+        raise UserError("train_seeds trains the seeds from 0 on; leave out seed, or call oht.train for one run.")
     suite = suite_of({**settings, "task": task}, seeds)
     root = Path(out) if out is not None else default_folder(suite)
     code = sweep(suite, root, engine=Local(jobs), console=Console(quiet=not progress))

@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 
 from oht import runs, settings
 from oht.envs.ray_pool import connect
-from oht.envs.workers import adopt_path, python_path
 from oht.errors import UserError
 from oht.experiments.job import Ended, Log, work
 from oht.experiments.suites import Job
+from oht.lookup import adopt_path, python_path
 from oht.signals import interruption
 
 RETRIES = 5  # how often Ray restarts a run whose worker or node died

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -82,6 +82,12 @@ def as_begun(suite: Suite, before: Suite | None, root: Path) -> Suite:
     Only `eval_every` may differ, since it changes nothing that is learned; other differences are refused.
     """
 
+    def meant(task: str, settings: Settings) -> dict[str, Any]:
+        """As a run reads them: a flag's text is the number of a file."""
+        from oht import config
+
+        return config.flat(config.resolve({**settings, "task": task, "steps": suite.steps}))
+
     def known(task: str, label: str, settings: Settings) -> Settings:
         folder = Job(task, label, 0, {}).path(root).parent
         if not any(folder.glob(f"s*/{runs.FACTS}")):
@@ -89,9 +95,10 @@ def as_begun(suite: Suite, before: Suite | None, root: Path) -> Suite:
         if before is None:
             raise UserError(f"{folder} has runs, but {root / suites.FILE} is missing; choose another --out.")
         old = before.pairs.get((task, label), settings)
-        for name in {**old, **settings}:
-            if name != "eval_every" and old.get(name) != settings.get(name):
-                values = (f"{name} = {s[name]}" if name in s else f"no {name}" for s in (old, settings))
+        then, now = (meant(task, values) for values in (old, settings))
+        for name in {**then, **now}:
+            if name != "eval_every" and then.get(name) != now.get(name):
+                values = (f"{name} = {s[name]}" if name in s else f"no {name}" for s in (then, now))
                 raise UserError(
                     f"{root} has runs of {label} on {task} with {', not '.join(values)}; "
                     "choose another label or another --out."

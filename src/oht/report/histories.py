@@ -1,14 +1,14 @@
 """What the schedule and the events of a run say about its agents, and the parts that pictures of it share."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from oht.report.figure_parts import MOST_MARKS, SCALE, STEPS, Trace, colour_range, numbers, scatter, thinned
 from oht.report.rundata import RunData
-from oht.report.schedules import champion_names, first, sample_numbers
+from oht.report.schedules import champion_names, first, log_scaled, sample_numbers
 from oht.runs import Columns, Event
 
 
@@ -21,7 +21,8 @@ class History(NamedTuple):
     episodes: "Episodes"
     champions: np.ndarray  # (rows,) the agent that would be evaluated; -1: unknown
     tuned: list[str]  # names; those that always have the same values are joined by +
-    logarithmic: set[str]
+    log_scaled: set[str]  # names whose mu and sigma are log10
+    logarithmic: set[str]  # those that are drawn on a log axis
 
 
 class Episodes(NamedTuple):
@@ -36,8 +37,9 @@ class Episodes(NamedTuple):
 def history_of(run: RunData) -> History:
     schedule, events = run.schedule(), run.events()
     episodes = episodes_of(schedule)
-    tuned = tuned_names(schedule, episodes)
-    return History(run, schedule, events, episodes, champions_of(schedule, episodes), tuned, log_names(run, tuned))
+    tuned, scaled = tuned_names(schedule, episodes), log_scaled(run.config.get("tune", {}))
+    logarithmic = {name for name in tuned if first(name) in scaled or first(name).endswith("_lr")}
+    return History(run, schedule, events, episodes, champions_of(schedule, episodes), tuned, scaled, logarithmic)
 
 
 def episodes_of(schedule: Columns) -> Episodes:
@@ -60,12 +62,6 @@ def tuned_names(schedule: Columns, episodes: Episodes) -> list[str]:
         values = np.concatenate([schedule[f"champion/{name}"], episodes.values.get(name, np.zeros(0))])
         same.setdefault(values.tobytes(), []).append(name)
     return ["+".join(group) for group in same.values()]
-
-
-def log_names(run: RunData, tuned: Iterable[str]) -> set[str]:
-    """Those drawn on a log scale: spaces that are searched so, and learning rates."""
-    spaces = {part: str(space) for name, space in dict(run.config.get("tune", {})).items() for part in name.split("+")}
-    return {name for name in tuned if spaces.get(first(name), "").startswith("log:") or first(name).endswith("_lr")}
 
 
 def champions_of(schedule: Columns, episodes: Episodes) -> np.ndarray:

@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from oht.errors import UserError
-from oht.report.schedules import agents_of, champion_names, discrete_values, first, log_scaled, names, samples
+from oht.report.schedules import agents_of, champion_names, discrete_values, first, log_scaled, names, samples, tune_of
 from oht.runs import Columns, columns
 
 
@@ -28,7 +28,7 @@ def plot_run(run: Path, out: Path, beside: Sequence[Path] = ()) -> Path:
     ):
         if table and not set(needed) <= set(table):
             raise UserError(f"the tables of {path} lack some of the columns {', '.join(needed)}.")
-    panels = schedule_panels(schedule, log_scaled(run / "config.toml"))
+    panels = schedule_panels(schedule, log_scaled(tune_of(run / "config.toml")))
     height = 3.2 + 2.2 * len(panels)
     figure, axes = plt.subplots(
         1 + len(panels), 1, figsize=(8, height), sharex=True, squeeze=False, layout="constrained"

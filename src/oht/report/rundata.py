@@ -196,7 +196,7 @@ class Folder:
             return ("done" if all_steps else "stopped"), ""
         if path not in self._trained and time.time() - _changed(path) < _patience(metrics):
             return "running", ""  # perhaps on another machine
-        return "failed", "Its process ended without a word: it was killed, or the machine was switched off."
+        return "failed", "Its process was killed, or the machine was switched off."
 
 
 def _facts(path: Path) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -10,13 +12,18 @@ from oht.errors import UserError
 from oht.runs import Columns
 
 
-def log_scaled(config: Path) -> set[str]:
-    """The names of the hyper-parameters that are tuned on a log scale."""
+def tune_of(config: Path) -> dict[str, Any]:
+    """What a run tunes, as its config.toml says."""
     try:
-        tune = tomllib.loads(config.read_text("utf-8")).get("tune", {})
+        return tomllib.loads(config.read_text("utf-8")).get("tune", {})
     except (OSError, ValueError) as error:
         raise UserError(f"{config} cannot be read: {error}.") from None
-    return {name for name, space in tune.items() if str(space).startswith("log:")}
+
+
+def log_scaled(tune: Mapping[str, Any]) -> set[str]:
+    """The names that are tuned on a log scale, joined ones and their parts: mu and sigma of these are log10."""
+    joined = [name for name, space in tune.items() if str(space).startswith("log:")]
+    return {part for name in joined for part in (name, *name.split("+"))}
 
 
 def names(schedule: Columns) -> list[str]:

@@ -31,7 +31,7 @@ from oht.report.schedules import agent_numbers, agents_of, discrete_values, firs
 def value_figure(history: History, name: str) -> Figure:
     """The value of every agent over time, episodes coloured by return, the champion's value as a strong line."""
     steps, column = history.schedule["env_steps"], first(name)
-    search = _distribution(history, name, name in history.logarithmic)
+    search = _distribution(history, name)
     champion = history.schedule[f"champion/{column}"]
     keep = thinned(len(steps), MOST_POINTS, changes=champion)
     words = [f"The champion uses {name} {champion[i]:.4g}<br>at {steps[i]:,.0f} env steps." for i in keep]
@@ -63,7 +63,7 @@ def value_axis(name: str, values: np.ndarray, logarithmic: bool) -> dict[str, An
     return {"title": name, "tickformat": "~g" if known[-1] >= 0.01 else ".2e"}
 
 
-def _distribution(history: History, name: str, logarithmic: bool) -> list[Trace]:
+def _distribution(history: History, name: str) -> list[Trace]:
     """The Gaussian that values are drawn from, or mean and deviation of a population."""
     for known in (name, *name.split("+")):
         if f"{known}/mu" in history.schedule:
@@ -75,7 +75,7 @@ def _distribution(history: History, name: str, logarithmic: bool) -> list[Trace]
         return []
     keep = thinned(len(steps), MOST_POINTS)
     x = steps[keep]
-    middle, low, high = ((10.0**v if logarithmic else v)[keep] for v in (mu, mu - sigma, mu + sigma))
+    middle, low, high = ((10.0**v if known in history.log_scaled else v)[keep] for v in (mu, mu - sigma, mu + sigma))
     band = scatter(np.concatenate([x, x[::-1]]), np.concatenate([high, low[::-1]]), "one standard deviation", None,
                     mode="lines", fill="toself", fillcolor=FAINT, line={"width": 0}, showlegend=False)  # fmt: skip
     words = [

@@ -26,6 +26,7 @@ import numpy as np
 
 from oht import replay as ring
 from oht.errors import UserError
+from oht.runs.folder import sync_names, write_through
 
 KEEP = 2
 
@@ -106,10 +107,10 @@ def _write_state(folder: Path, number: int, state: Any, facts: Mapping[str, Any]
     aside.mkdir()
     arrays = {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(state)}
     facts = {**facts, "state": _write_arrays(aside / "state.npz", arrays)}
-    _write(aside / "state.json", json.dumps({"facts": facts, "checksum": _checksum(_text(facts))}).encode())
-    _sync_names(aside)
+    write_through(aside / "state.json", json.dumps({"facts": facts, "checksum": _checksum(_text(facts))}).encode())
+    sync_names(aside)
     os.replace(aside, _place(folder, number))
-    _sync_names(folder)
+    sync_names(folder)
 
 
 def load(folder: Path, state: Any, replay: ring.Replay | None) -> tuple[Any, dict[str, Any], ring.Replay | None]:
@@ -221,7 +222,7 @@ def _write_new_pieces(pieces: Path, replay: ring.Replay, since: int, suffix: str
     part = {field: np.asarray(getattr(replay, field))[index] for field in ("obs", "action", "reward", "end")}
     checksum = _write_arrays(pieces / f"{name}.part", part)
     os.replace(pieces / f"{name}.part", pieces / f"{name}.npz")
-    _sync_names(pieces)
+    sync_names(pieces)
     return {name: checksum}
 
 
@@ -259,7 +260,7 @@ def _write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> str:
     """Write arrays without pickle and return the checksum of the file."""
     content = io.BytesIO()
     np.savez(content, **arrays)  # pyright: ignore[reportArgumentType]
-    _write(path, content.getbuffer())
+    write_through(path, content.getbuffer())
     return _checksum(content.getbuffer())
 
 
@@ -280,23 +281,6 @@ def _text(facts: Mapping[str, Any]) -> bytes:
 
 def _checksum(content: bytes | memoryview) -> str:
     return hashlib.blake2b(content, digest_size=16).hexdigest()
-
-
-def _write(path: Path, content: bytes | memoryview) -> None:
-    """Write a file and return when it is on the disk."""
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_names(folder: Path) -> None:
-    """Return when the names in the folder are on the disk, so that a power cut cannot undo a renaming."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _tidy(folder: Path) -> None:

@@ -10,6 +10,7 @@ checkpoint/   the newest two states              best/          the agent with t
 
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import re
@@ -35,11 +36,18 @@ NO_METHOD = frozenset(  # runs that differ only in these settings are seeds of o
 PACKAGES = ("oht", "jax", "jaxlib", "flax", "optax", "numpy", "gymnasium", "envpool", "mujoco", "pybullet")
 
 
-def fresh_path(root: Path, task: str, method: str, seed: int) -> Path:
-    """A readable folder that does not exist yet, such as runs/dm-walker-run_static_s0_20260101-120000."""
+def fresh_folder(root: Path, task: str, method: str, seed: int) -> Path:
+    """Make a folder with a readable name, such as runs/dm-walker-run_static_s0_20260101-120000, and return it.
+
+    Of runs that start in the same second, each gets its own.
+    """
     stem = re.sub(r"[^\w.@-]+", "-", f"{task}_{method}_s{seed}_{time.strftime('%Y%m%d-%H%M%S')}")
-    numbered = (root / (stem if k == 0 else f"{stem}-{k}") for k in range(1000))
-    return next(path for path in numbered if not path.exists())
+    for k in itertools.count():
+        path = root / (stem if k == 0 else f"{stem}-{k}")
+        with refused(path), contextlib.suppress(FileExistsError):
+            path.mkdir(parents=True)
+            return path
+    raise AssertionError
 
 
 def below(root: Path) -> list[Path]:
@@ -148,10 +156,28 @@ def _version(package: str) -> str | None:
 
 
 def write_aside(path: Path, content: str | bytes) -> None:
-    """Write a file beside its place and rename it, so that there is never half a file."""
+    """Write a file beside its place and rename it, so that there is never half a file, also after a power cut."""
     aside = path.with_name(path.name + ".part")
-    aside.write_bytes(content.encode() if isinstance(content, str) else content)
+    write_through(aside, content.encode() if isinstance(content, str) else content)
     os.replace(aside, path)
+    sync_names(path.parent)
+
+
+def write_through(path: Path, content: bytes | memoryview) -> None:
+    """Write a file and return when it is on the disk."""
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_names(folder: Path) -> None:
+    """Return when the names in the folder are on the disk, so that a power cut cannot undo a renaming."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager

@@ -65,7 +65,7 @@ def make(settings: Schedule, tune: Tune, base: Mapping[str, float]) -> Tuner:
         raise UserError(f"the method schedule replays values, so {', '.join(tune)} cannot be tuned at the same time.")
     table = read(settings.source)
     for name in table.values:
-        if name not in base:
+        if name not in base and name != "replay_ratio":
             raise UserError(
                 f"the schedule sets {name!r}, which this algorithm does not have; known: {', '.join(sorted(base))}."
             )

@@ -31,7 +31,8 @@ def lone(
 ) -> Tuner:
     """One agent that plays one episode in each iteration; `hyper_at(env_steps)` are its hyper-parameters.
 
-    `row(proposal, outcome)` goes before the columns of the episode in schedule.csv.
+    A `replay_ratio` among these counts instead of the given one. `row(proposal, outcome)` goes before the columns of
+    the episode in schedule.csv.
     """
 
     def init(rng: np.random.Generator) -> State:
@@ -39,8 +40,8 @@ def lone(
 
     def ask(rng: np.random.Generator, state: State, clock: Clock) -> tuple[State, Proposal]:
         hyper = {name: np.array([value], np.float64) for name, value in hyper_at(clock.steps).items()}
-        agent = np.array([0])
-        return state, Proposal(hyper, np.array([replay_ratio]), agent, agent, np.array([clock.iteration]))
+        ratio, agent = hyper.get("replay_ratio", np.array([replay_ratio])), np.array([0])
+        return state, Proposal(hyper, ratio, agent, agent, np.array([clock.iteration]))
 
     def tell(rng: np.random.Generator, state: State, proposal: Proposal, outcome: Outcome) -> tuple[State, Row]:
         shown = row(proposal, outcome)

@@ -201,10 +201,10 @@ async function showFocus() {
   if (!view.focus) return;
   fill($("focus"), view.runs, view.focus);
   fill($("other"), view.runs.filter((run) => run.id !== view.focus), view.other, "no other run");
-  const details = showPart("tuning", `api/tuning?run=${view.focus}`, async (told) => {
-    $("tuning-note").textContent = told.note;
+  const details = showPart("tuning", `api/tuning?run=${view.focus}`, async (answer) => {
+    $("tuning-note").textContent = answer.note;
     await plotlyIsHere;
-    await drawAll($("tuning"), told.figures);
+    await drawAll($("tuning"), answer.figures);
   });
   const config = showPart("config", `api/config?run=${view.focus}&other=${view.other}`, showConfig);
   await Promise.all([details, config]);
@@ -220,9 +220,9 @@ function fill(select, runs, value, none) {
   select.value = value;
 }
 
-function showConfig(told) {
-  const rows = told.rows.filter((row) => !view.onlyDifferences || row.differs || told.columns.length < 2);
-  const head = ["setting", ...told.columns].map((title) => make("th", { scope: "col" }, title));
+function showConfig(answer) {
+  const rows = answer.rows.filter((row) => !view.onlyDifferences || row.differs || answer.columns.length < 2);
+  const head = ["setting", ...answer.columns].map((title) => make("th", { scope: "col" }, title));
   $("config").tHead.replaceChildren(make("tr", {}, ...head));
   const lines = rows.map((row) => make("tr", { class: row.differs ? "differs" : "" },
     make("td", { class: "setting" }, row.name), ...row.values.map((value) => make("td", { class: "text" }, value))));
@@ -268,14 +268,14 @@ async function look() {
   try {
     const text = await ask("api/runs");
     $("gone").hidden = true;
-    const told = JSON.parse(text);
-    $("root").textContent = told.root;
-    document.title = `oht watch: ${told.root}`;
-    const running = told.runs.filter((run) => run.state === "running").length;
+    const answer = JSON.parse(text);
+    $("root").textContent = answer.root;
+    document.title = `oht watch: ${answer.root}`;
+    const running = answer.runs.filter((run) => run.state === "running").length;
     $("status").textContent = running ? `live: ${running} training, read every ${PAUSE / 1000} s` : "no run is training";
-    $("problems").hidden = !told.problems.length;
-    $("problems").textContent = told.problems.join(" ");
-    view.runs = told.runs;
+    $("problems").hidden = !answer.problems.length;
+    $("problems").textContent = answer.problems.join(" ");
+    view.runs = answer.runs;
     await refresh();
   } catch (error) {
     lost(error);
