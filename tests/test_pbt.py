@@ -77,6 +77,12 @@ def test_resampling_draws_from_the_whole_space():
     assert (some == 1e-2).mean() == pytest.approx(0.25 / 3, abs=0.02)  # no neighbour of 1e-4: only drawn
 
 
+def test_whole_numbers_are_drawn_equally_often():
+    values = pbt.draw(rng(), Space({"n_step": Int(low=1, high=5)}, {"n_step": 1.0}), 5000)["n_step"]
+    for whole in range(1, 6):
+        assert (values == whole).mean() == pytest.approx(0.2, abs=0.02)
+
+
 def test_copies_take_weights_and_record_along_and_only_at_the_interval():
     tuner = pbt.make(pbt.Pbt(population=4, interval=2, resample=0.0), {"actor_lr": SPACE["actor_lr"]}, HYPER)
     everyone, nobody = np.arange(4), np.zeros(4, bool)

@@ -94,7 +94,8 @@ def make(settings: Pbt, tune: Tune, base: Mapping[str, float]) -> Tuner:
 def draw(rng: np.random.Generator, space: Space, number: int) -> dict[str, np.ndarray]:
     """Values uniform over the whole space, on the scale that each dimension is searched on."""
     low, high = space.bounds
-    values = space.decode(rng.uniform(low, high, (number, len(low))))
+    half = np.array([0.5 * isinstance(dim, Int) for dim in space.continuous.values()])  # as much is rounded to the ends
+    values = space.decode(rng.uniform(low - half, high + half, (number, len(low))))
     values |= {name: rng.choice(choice.values, number) for name, choice in space.choices.items()}
     return {name: values[name] for name in space.names}
 
