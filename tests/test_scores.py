@@ -284,7 +284,7 @@ def test_a_method_without_a_known_cost_has_a_dash(sweep, capsys):
 def test_a_damaged_table_of_iterations_is_refused_by_its_name(sweep, capsys):
     (sweep / "dm-walker-run" / "td3" / "s0" / "metrics.csv").write_text("env_steps\n10\n")
     assert main(["scores", str(sweep)]) == 2
-    assert "metrics.csv cannot be read as a table of iterations" in " ".join(capsys.readouterr().err.split())
+    assert "metrics.csv cannot be read: it has no column updates" in " ".join(capsys.readouterr().err.split())
 
 
 def test_scores_at_another_step(sweep, capsys):

@@ -104,32 +104,31 @@ def load(root: Path, suite: Suite | None = None) -> Results:
 def read(run: Path) -> Curve | None:
     """The evaluations of a run folder; None if there are none yet."""
     path = run / "evals.csv"
-    try:
-        rows = runs.rows(path)
-        steps = np.array([int(row["env_steps"]) for row in rows], int)
-        returns = np.array([row["return_mean"] for row in rows], float)
-        wall, cpu = (_optional(rows, name) for name in ("wall_time", "cpu_time"))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} cannot be read as a table of evaluations: {error}.") from None
-    if not np.isfinite(returns).all() or (np.diff(steps) < 0).any():
+    table = _table(path, "env_steps", "return_mean")
+    if not table:
+        return None
+    steps, returns = table["env_steps"], table["return_mean"]
+    if not np.isfinite([steps, returns]).all() or (np.diff(steps) < 0).any():
         raise UserError(f"{path} is damaged: returns must be finite and env_steps must grow.")
-    return Curve(steps, returns, None, _updates(run, steps), wall, cpu) if rows else None
+    spent = (table.get(name) for name in ("wall_time", "cpu_time"))  # which runs of older versions do not have
+    return Curve(steps.astype(int), returns, None, _updates(run, steps), *spent)
 
 
-def _optional(rows: Sequence[Mapping[str, float]], name: str) -> np.ndarray | None:
-    """A column that runs of older versions do not have."""
-    return np.array([row[name] for row in rows], float) if rows and name in rows[0] else None
+def _table(path: Path, *needed: str) -> runs.Columns:
+    """The columns of a table, among them these; an empty dict where there is no row."""
+    table = runs.columns(path)
+    for name in needed if table else ():
+        if name not in table:
+            raise UserError(f"{path} cannot be read: it has no column {name}.")
+    return table
 
 
 def _updates(run: Path, env_steps: np.ndarray) -> np.ndarray | None:
     """The gradient steps of all agents up to each number of env steps; None if the run has not written them."""
-    path = run / "metrics.csv"
-    try:
-        rows = runs.rows(path)
-        known, updates = (np.array([row[name] for row in rows], float) for name in ("env_steps", "updates"))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} cannot be read as a table of iterations: {error}.") from None
-    return np.concatenate([[0], updates])[np.searchsorted(known, env_steps, side="right")] if rows else None
+    table = _table(run / "metrics.csv", "env_steps", "updates")
+    if not table:
+        return None
+    return np.concatenate([[0], table["updates"]])[np.searchsorted(table["env_steps"], env_steps, side="right")]
 
 
 def within(curve: Curve, budget: int) -> Curve:
