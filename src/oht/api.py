@@ -6,7 +6,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,15 +43,13 @@ class Policy:
         self._state, self._env_steps = _champion(setup, progress), progress.env_steps
         agent = jax.device_put(jax.tree.map(lambda leaf: leaf[None], self._state))
         hyper = {name: np.array([value], np.float32) for name, value in setup.config.hyper.items()}
-        self._acts = {  # by whether they explore
-            explore: setup.actors.policies(key, agent, hyper, explore) for explore in (False, True)
-        }
+        self._act = cache(lambda explore: setup.actors.policies(key, agent, hyper, explore))
         self._layout = policies.layout_of(setup.eval_pool.spaces[0])
 
     def __call__(self, obs: Any, deterministic: bool = True) -> np.ndarray:
         """The action for one observation as the env gives it, or one action per row of a batch."""
         vectors, box = policies.vectors(self._layout, obs), self._setup.eval_pool.spaces[1]
-        act, rows = self._acts[not deterministic], []
+        act, rows = self._act(not deterministic), []
         for vector in np.atleast_2d(vectors):
             self._calls += 1
             rows.append(act(self._calls, vector[None])[0])
