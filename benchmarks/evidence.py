@@ -38,8 +38,8 @@ from oht.tuners.columns import CHAMPION, tuned
 ROOT = Path(__file__).parent.parent
 TABLES = ROOT / "results" / "evidence"
 PAGES = (ROOT / "README.md", ROOT / "results" / "README.md")
-NUMBERS = ("env_steps", "return", "return_std", "gradient_steps", "wall_time", "cpu_time")
-COLUMNS = ("task", "method", "seed", *NUMBERS, "champion")
+COLUMNS = ("task", "method", "seed", "env_steps", "return", "return_std")
+COLUMNS += ("gradient_steps", "wall_time", "cpu_time", "champion")
 FILES = {  # of a run folder: their columns, and what these are called here
     "evals.csv": {
         "env_steps": "env_steps",

@@ -121,6 +121,9 @@ def test_a_place_that_cannot_be_written_is_refused_before_set_up(place, tmp_path
     with pytest.raises(UserError, match="cannot be a run folder"):
         tiny(Path(place))
     assert [path.name for path in tmp_path.iterdir()] == ["a-file"]
+    Path("a-file").rename("runs")
+    with pytest.raises(UserError, match="runs cannot be a run folder: Not a directory"):
+        oht.train(FollowObservation, **TINY)
 
 
 def test_cpu_time_is_counted_as_wall_time_is_and_goes_on_after_a_resume(tmp_path, monkeypatch):

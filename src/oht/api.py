@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from oht.envs.rendered import Scene
     from oht.report.videos import Frame
 
+RUNS = Path("runs")  # where the folder of a run is made, unless it is given
 MOST_EPISODES = 100_000  # of an evaluation
 DRAWS = 101  # of the champion, where it is drawn at random: the most frequent one is deployed
 STOPPING = "saving and stopping after this iteration; a second Ctrl-C stops at once"
@@ -214,10 +215,12 @@ def train(
     run, hooks = resolved.run, _callbacks(resolved, progress, callbacks)
     if out is not None:
         runs.vacant(Path(out), overwrite)
+    else:
+        runs.writable(RUNS)
     with _opened(resolved, env) as setup:
         _check_memory(setup)
         state = training.start(setup)
-        path = Path(out) if out is not None else runs.fresh_folder(Path("runs"), run.task, run.method, run.seed)
+        path = Path(out) if out is not None else runs.fresh_folder(RUNS, run.task, run.method, run.seed)
         with runs.created(path, config.to_toml(setup.config), overwrite):
             return _continue(path, setup, state, {}, hooks)
 

@@ -19,6 +19,7 @@ from oht.runs.folder import (
     locked,
     refused,
     vacant,
+    writable,
     write_aside,
 )
 
@@ -44,5 +45,6 @@ __all__ = [
     "refused",
     "rows",
     "vacant",
+    "writable",
     "write_aside",
 ]

@@ -77,15 +77,22 @@ def vacant(path: Path, overwrite: bool) -> None:
                 raise UserError(f"{path} exists already; continue it with --resume {path}, or replace it: --overwrite.")
             if not (path / FACTS).exists():
                 raise UserError(f"{path} is not a run folder, so --overwrite does not touch it; choose another --out.")
-        _try_writing(path)
     except OSError as error:
-        raise UserError(f"{path} cannot be a run folder: {error.strerror}.") from None
+        raise _not_a_folder(path, error) from None
+    writable(path)
 
 
-def _try_writing(path: Path) -> None:
+def writable(path: Path) -> None:
     """Create and remove a folder of another name where this one would be: some places (/proc) refuse only that."""
-    existing = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
-    os.rmdir(tempfile.mkdtemp(prefix=".oht-", dir=existing))
+    try:
+        existing = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+        os.rmdir(tempfile.mkdtemp(prefix=".oht-", dir=existing))
+    except OSError as error:
+        raise _not_a_folder(path, error) from None
+
+
+def _not_a_folder(path: Path, error: OSError) -> UserError:
+    return UserError(f"{path} cannot be a run folder: {error.strerror}.")
 
 
 @contextlib.contextmanager
