@@ -42,10 +42,12 @@ def fresh_folder(root: Path, task: str, method: str, seed: int) -> Path:
     Of runs that start in the same second, each gets its own.
     """
     stem = re.sub(r"[^\w.@-]+", "-", f"{task}_{method}_s{seed}_{time.strftime('%Y%m%d-%H%M%S')}")
+    with refused(root):
+        root.mkdir(parents=True, exist_ok=True)
     for k in itertools.count():
         path = root / (stem if k == 0 else f"{stem}-{k}")
         with refused(path), contextlib.suppress(FileExistsError):
-            path.mkdir(parents=True)
+            path.mkdir()
             return path
     raise AssertionError
 
