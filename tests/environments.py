@@ -138,6 +138,26 @@ class Echo(Probe):
         return float(action[1, 1])
 
 
+class OldStep(Probe):
+    """Its `step` returns four values, as in Gym before 0.26."""
+
+    def step(self, action: Any) -> Any:
+        obs, reward, *_, info = super().step(action)
+        return obs, reward, False, info
+
+
+class OldReset(Probe):
+    """Its `reset` returns the observation alone, as in Gym before 0.26."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        return super().reset(seed=seed)[0]
+
+
+class RewardIsText(Probe):
+    def reward(self, action: np.ndarray) -> Any:
+        return "much"
+
+
 class Raises(Probe):
     """Raises in its third step."""
 

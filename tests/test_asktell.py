@@ -167,7 +167,7 @@ def test_the_same_returns_give_the_schedule_of_a_training_run(method, tmp_path):
         assert updates == metrics["updates"]
     assert tuner.finished
     assert len(tuner.schedule) == len(run.schedule) >= 7
-    assert tuner.champion == run.setup.tuner.champion(seeds.generator(5, "policy"), run.progress.tuner)
+    assert tuner.champion == run.setup.tuner.deployed(seeds.generator(5, "policy"), run.progress.tuner)
 
 
 # Agents in NumPy, driven by the loop of the example

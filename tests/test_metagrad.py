@@ -206,6 +206,7 @@ def test_a_run_tells_its_learning_rates(tmp_path):
         ({"tune": {"gamma": oht.Float(0.9, 0.01)}}, "td3 or ddpg"),
         ({"tune": {"actor_lr": oht.Choice(1e-3, 1e-4)}}, "LogFloat"),
         ({"actor_lr": 1e-4}, "log:0.0001"),
+        ({"tune": {"actor_lr+critic_lr": oht.LogFloat(1e-3)}}, "name each in a space of its own"),
     ],
 )
 def test_what_it_cannot_do(settings, words, tmp_path):

@@ -176,6 +176,14 @@ def test_delays(workers: int):
         (environments.Raises, r"Raises failed in its step at step 3 of the episode with seed 4: .*the wheel came off"),
         (partial(environments.NotFinite, "reward"), r"a reward that is not finite at step 3 .* seed 4"),
         (partial(environments.NotFinite, "observation"), r"an? observation that is not finite at step 3 .* seed 4"),
+        (
+            environments.OldStep,
+            r"in its step at step 1 .*: it returned 4 values, not \(observation, reward, term.*info\)",
+        ),
+        (
+            environments.RewardIsText,
+            r"RewardIsText failed with its reward at step 1 of the episode with seed 4: .*'much'",
+        ),
     ],
 )
 def test_an_env_that_breaks_is_named_with_its_step(make, sentence: str, workers: int):
@@ -195,6 +203,7 @@ def test_an_env_that_breaks_is_named_with_its_step(make, sentence: str, workers:
         (environments.UnboundedActions, "supported are continuous actions"),
         (environments.WrongShape, "gave 2 numbers as observation .* not 1"),
         (dict, "should make a gymnasium.Env"),
+        (environments.OldReset, r"failed in its reset .*it returned one ndarray, not \(observation, info\)"),
         (partial(gymnasium.make, "NoSuchEnv-v0"), "failed when it was made"),
     ],
 )

@@ -14,20 +14,23 @@ from types import SimpleNamespace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.core import Tracer
 
 import oht
 from environments import Echo, FollowObservation, search_path
-from oht import api, cli, compilation, csvtables, onnxmodel, policies, runs, seeds, signals, training
+from oht import cli, compilation, csvtables, onnxmodel, policies, runs, seeds, signals, training
 from oht.agents import networks
+from oht.agents.td3 import td3
 from oht.api import Interrupted
 from oht.callbacks import Callback
 from oht.envs.backend import EnvError
 from oht.errors import UserError
 from oht.runs import recorder
-from test_training import TINY, StopsAfter, same, tiny
+from oht.types import Algorithm, Spec, Tuner
+from test_training import TINY, PaysAction, StopsAfter, same, tiny
 
 
 @pytest.fixture(scope="module")
@@ -209,6 +212,18 @@ def test_why_a_run_failed_is_an_event_until_it_is_resumed(tmp_path, monkeypatch)
     assert "failure" not in kinds(oht.resume(tmp_path / "run", env=FollowObservation))
 
 
+def test_why_a_run_crashed_is_an_event_too(tmp_path):
+    class Fails(Callback):
+        def on_iteration(self, iteration):
+            if iteration.iteration == 2:
+                raise ZeroDivisionError("oops")
+
+    with pytest.raises(ZeroDivisionError):
+        tiny(tmp_path / "run", callbacks=[Fails()])
+    last = runs.events(tmp_path / "run")[-1]
+    assert (last["event"], last["iteration"], last["reason"]) == ("failure", 2, "ZeroDivisionError: oops")
+
+
 # The best agent
 
 
@@ -249,11 +264,10 @@ def test_an_evaluation_in_which_the_env_failed_is_made_when_the_run_is_resumed(w
 
 def test_the_deployed_agent_is_the_likeliest_champion():
     """Where the champion is drawn for each episode of an evaluation, as by oht-nstep."""
-    tuner = SimpleNamespace(champion=lambda rng, p: int(rng.choice(len(p), p=p)))
+    unused: Any = None
+    tuner = Tuner(3, unused, unused, unused, champion=lambda rng, p: int(rng.choice(len(p), p=p)))
     for seed in range(10):
-        setup: Any = SimpleNamespace(tuner=tuner, config=SimpleNamespace(run=SimpleNamespace(seed=seed)))
-        progress: Any = SimpleNamespace(tuner=[0.3, 0.1, 0.6], agents={"weights": np.arange(3)})
-        assert api._champion(setup, progress) == {"weights": 2}
+        assert tuner.deployed(np.random.default_rng(seed), [0.3, 0.1, 0.6]) == 2
 
 
 def test_a_policy_explores_anew_at_every_call_and_not_where_it_is_deterministic(whole):
@@ -278,6 +292,32 @@ def test_the_best_agent_is_kept_and_loaded(whole):
     ]
     assert all(same_weights) == (best_of(whole)["env_steps"] == whole.progress.env_steps)
     assert len(best.evaluate(3)) == 3
+    assert best.policy._env_steps == facts["env_steps"]
+
+
+def pushing(spec: Spec, *, hidden: tuple[int, ...]) -> Algorithm:
+    """Its action is a hyper-parameter."""
+    made = td3(spec, hidden=hidden)
+
+    def act(key, state, obs, hyper, explore):
+        return jnp.full((spec.action,), hyper["push"])
+
+    return made._replace(act=act, hyper={**made.hyper, "push": 0.0})
+
+
+def test_the_deployed_agent_acts_with_its_own_hyper_parameters(tmp_path):
+    """Agents that do 0.5 and -0.5, rewarded for what they do: the run's own value, 0, is nobody's."""
+    tune = {"push": oht.Choice(-0.5, 0.5)}
+    settings = {**TINY, "steps": 200, "method": "oht", "algo": pushing, "tune": tune, "out": tmp_path / "run"}
+    run = oht.train(PaysAction, **settings)
+    loads = [oht.load(run.path, env=PaysAction, algo=pushing, best=best) for best in (False, True)]
+    for each in (run, *loads):
+        np.testing.assert_allclose(each.evaluate(2), 5 * 0.5)
+        np.testing.assert_allclose(each.policy(np.zeros(1)), 0.5)
+    assert all(row["return_mean"] in (-2.5, 2.5) for row in run.evals)
+    assert run.evals[-1]["return_mean"] == 2.5
+    facts = json.loads((max((run.path / "best").glob("0*")) / "state.json").read_text())["facts"]
+    assert facts["hyper"]["push"] == 0.5
 
 
 def test_the_best_agent_of_a_resumed_run_is_that_of_the_whole_run(whole, resumed):

@@ -66,7 +66,7 @@ def test_no_two_streams_of_a_run_are_equal(method, monkeypatch):
         training.evaluate(setup, t, number=5)  # three waves of two
     for seed in (3, 4):
         training.evaluate(setup, t, seed=seed, number=5)
-    api.Policy(setup, t)(np.zeros(1, np.float32))
+    api.Policy(setup, training.champion(setup, t))(np.zeros(1, np.float32))
     training.close(setup)
 
     purposes = {made_for[1] for made_for, _ in spy.of("key", "generator")}
@@ -74,7 +74,8 @@ def test_no_two_streams_of_a_run_are_equal(method, monkeypatch):
     for kinds in (("key", "noise"), ("generator",)):
         streams = [(made_for, content) for made_for, content in spy.of(*kinds) if made_for[1:2] != ("start",)]
         repeated = [made_for for (made_for, content), number in Counter(streams).items() if number > 1]
-        assert not repeated  # each is made once
+        planned = {(3, "ask", 1), (3, "ask", 2)}  # an evaluation asks for the values of the iteration after it
+        assert not {*repeated} - planned  # each of the others is made once
         contents = Counter(
             content for made_for, content in streams if not (kinds[0] == "key" and made_for[1:2] == ("policy",))
         )

@@ -154,6 +154,12 @@ def test_an_unknown_name_is_refused_with_what_there_is():
         assert hint in str(error.value)
 
 
+def test_the_replay_ratio_is_refused_where_there_is_no_budget():
+    with pytest.raises(UserError, match="replay_ratio can only be tuned by the methods oht and random"):
+        Space({"replay_ratio": Choice(1, 2)}, HYPER)
+    Space({"replay_ratio": Choice(1, 2)}, {**HYPER, "replay_ratio": 1.0})
+
+
 @pytest.mark.parametrize(
     "dim", [Choice(0, 1), Choice(1.5), Int(3, low=0), LogFloat(3), Float(3, 1), Int(3, 1, 1, math.inf)]
 )

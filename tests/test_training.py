@@ -351,6 +351,15 @@ def test_the_random_start_counts_for_the_ratios(tmp_path):
     np.testing.assert_allclose(run.progress.owed, [0, 1.5, 1.5, 1.5, 1.5])
 
 
+def test_a_random_start_that_takes_all_steps_is_refused_and_can_be_continued(tmp_path):
+    """Asked for 5 steps of 8, it plays a whole episode of 10: there is nothing left to learn in."""
+    sentence = "the random start took 10 steps, because it ends with a whole episode, and steps is 8"
+    with pytest.raises(UserError, match=sentence):
+        tiny(tmp_path / "run", start_steps=5, steps=8)
+    run = oht.resume(tmp_path / "run", env=FollowObservation, steps=60)
+    same(run, tiny(tmp_path / "whole", start_steps=5, steps=60))
+
+
 @pytest.mark.parametrize("unstick", [True, False])
 def test_a_member_whose_actions_are_stuck_is_replaced(unstick, tmp_path):
     wild = {"actor_lr": oht.Choice(1e-6, 1e2)}  # the first hardly moves, the second gets stuck
@@ -461,7 +470,7 @@ class FarAway(FollowObservation):
 def test_a_policy_answers_in_the_range_of_the_env():
     setup, t = started("static", FarAway)
     t = with_last_bias(t, 0.5)
-    policy = api.Policy(setup, t)
+    policy = api.Policy(setup, training.champion(setup, t))
     action = policy(np.zeros(1, np.float32))
     np.testing.assert_allclose(action, [4.0 + 2.0 * np.tanh(0.5)], rtol=1e-5)
     assert (action.shape, action.dtype) == ((1,), np.float32)

@@ -583,7 +583,8 @@ def test_there_are_two_more_agents_than_dimensions_unless_the_population_is_give
 )
 def test_the_belief_decides_from_a_quarter_of_the_run_and_two_episodes_of_each_on(steps, played, decides):
     tuner = build("oht", {}, RATES)
-    state = tuner.init(rng_of(0))._replace(played=np.array([9, played, 9, 9, 9]))
+    belief = told(5, (0, 1.0), (1, 2.0), (0, 1.0))
+    state = tuner.init(rng_of(0))._replace(belief=belief, played=np.array([9, played, 9, 9, 9]))
     after, proposal = tuner.ask(rng_of(0), state, Clock(steps, 100, 50))
     assert after.decides == decides
     control, equal = build("random", {}, RATES).ask(rng_of(0), state, Clock(steps, 100, 50))
@@ -680,6 +681,36 @@ def test_a_replaced_agent_has_no_claim_until_it_has_played_again():
     assert race.best_probabilities(rng_of(0), race.learn(after, 2, 7.0))[2] > 0.05
     nobody = race.forget(belief, np.full(3, True))
     np.testing.assert_allclose(race.best_probabilities(rng_of(0), nobody), 1 / 3, atol=0.06)
+
+
+def test_a_replaced_agent_does_not_lead_until_it_has_played_again():
+    """Its mean, as nothing is known, is that of the others: the same as theirs where they are equal."""
+    tuner = build("oht", {}, {"n_step": Choice(1, 2, 3)})
+    belief = race.forget(told(3, (0, 1.0), (1, 5.0), (2, 5.0)), np.array([True, False, False]))
+    np.testing.assert_allclose(race.means(belief)[0], 5.0)
+    state = tuner.init(rng_of(0))._replace(belief=belief)
+    _, row = tuner.tell(rng_of(0), state, first_proposal(tuner), outcome_of(tuner, [0.0]))
+    assert race.leader(belief) == tuner.champion(rng_of(0), state) == row["leader"] == 1
+    assert race.leader(race.learn(belief, 0, 6.0)) == 0
+    assert race.leader(race.unknown(3)) == 0
+
+
+@pytest.mark.parametrize("value", [0.0, -200.0, 1 / 3])
+def test_agents_share_while_a_sparse_reward_is_not_found(value):
+    """All returns are the same: no agent is better, and none may take what the others need to find the reward."""
+    belief = told(3, *((i % 3, value) for i in range(40)))
+    np.testing.assert_allclose(race.best_probabilities(rng_of(0), belief), 1 / 3)
+    _, proposals, _ = run(build("oht", {}, {"n_step": Choice(1, 2, 3)}), 60, lambda p: [value])
+    for proposal in proposals:
+        np.testing.assert_allclose(proposal.ratios, 2 / 3)
+
+
+@pytest.mark.parametrize("name", ["mean", "error", "improving", "ratio"])
+def test_what_is_tuned_is_not_called_as_a_column_of_the_schedule(name):
+    method = methods.find("oht")
+    with pytest.raises(UserError, match=f"{name} is already a column of the schedule"):
+        method.make(method.settings(), {name: Choice(1, 2)}, {**HYPER, name: 1.0})
+    method.make(method.settings(), {f"{name}s": Choice(1, 2)}, {**HYPER, f"{name}s": 1.0})
 
 
 def test_the_shares_by_hand():
@@ -910,21 +941,24 @@ def test_members_learn_as_much_as_is_said():
 def test_the_likeliest_value_by_hand():
     choice, state = Choice(4, 5, 6), categorical(3).init()
     for logits, usual, value in (
-        ((0, 0, 0), 5, 5),  # among equals the usual one ...
-        ((0, 0, 0), 9, 4),  # ... or the first
-        ((1, 0, 1), 5, 4),
-        ((1, 0, 1), 6, 6),
-        ((-3, -1, -2), 4, 5),
+        ((0, 0, 0), [5], 5),  # among equals the usual one ...
+        ((0, 0, 0), [6, 5], 6),  # ... the first of those that are tied ...
+        ((0, 0, 0), [9, 5], 5),  # ... which can be chosen ...
+        ((0, 0, 0), [9], 4),  # ... or the first of all
+        ((1, 0, 1), [5], 4),
+        ((1, 0, 1), [6], 6),
+        ((-3, -1, -2), [4], 5),
     ):
         assert likeliest(choice, state._replace(logits=np.array(logits, float)), usual) == value
 
 
-def test_the_centre_of_tied_choices_is_each_ones_own_while_all_are_equal():
+def test_the_centre_of_tied_choices_is_one_value_from_the_start():
     tune = {"actor_lr+critic_lr": Choice(1e-4, 1e-3)}
-    tuner = sampled.make(sampled.Sampled(population=4), tune, {**HYPER, "actor_lr": 1e-4})
-    proposal = first_proposal(tuner)
-    assert (proposal.hyper["actor_lr"][0], proposal.hyper["critic_lr"][0]) == (1e-4, 1e-3)
-    np.testing.assert_array_equal(proposal.hyper["actor_lr"][1:], proposal.hyper["critic_lr"][1:])
+    for actor_lr, both in ((1e-4, 1e-4), (1e-3, 1e-3), (5e-4, 1e-3)):
+        tuner = sampled.make(sampled.Sampled(population=4), tune, {**HYPER, "actor_lr": actor_lr})
+        proposal = first_proposal(tuner)
+        assert proposal.hyper["actor_lr"][0] == proposal.hyper["critic_lr"][0] == both
+        np.testing.assert_array_equal(proposal.hyper["actor_lr"], proposal.hyper["critic_lr"])
 
 
 @pytest.mark.parametrize(("members", "sources"), [("persist", [0, 1, 2, 3, 4]), ("fork", [0, 0, 0, 0, 0])])

@@ -236,6 +236,8 @@ def test_the_tasks_of_the_paper_are_drawn(task):
 
 
 def test_the_env_that_draws_has_the_arguments_of_the_run():
-    scene = rendered.Scene("Pendulum-v1", 3, 1, {"g": 5.0})
-    assert scene._env.unwrapped.g == 5.0  # pyright: ignore[reportAttributeAccessIssue]
-    scene.close()
+    for arguments in ({"g": 5.0}, {"g": 5.0, "render_mode": "human"}):
+        scene = rendered.Scene("Pendulum-v1", 3, 1, arguments)
+        assert scene._env.unwrapped.g == 5.0  # pyright: ignore[reportAttributeAccessIssue]
+        assert scene._env.render_mode == "rgb_array"
+        scene.close()

@@ -23,7 +23,7 @@ from oht.report.trackers import TensorBoard, WandB
 from oht.runs import checkpoints
 from oht.runs.recorder import Recorder
 from oht.signals import interruption
-from oht.training import Progress, Setup
+from oht.training import Champion, Progress, Setup
 from oht.types import Algorithm, EnvFailure, Evaluation, Iteration, Method, Phase, Start
 
 if TYPE_CHECKING:
@@ -32,18 +32,17 @@ if TYPE_CHECKING:
 
 RUNS = Path("runs")  # where the folder of a run is made, unless it is given
 MOST_EPISODES = 100_000  # of an evaluation
-DRAWS = 101  # of the champion, where it is drawn at random: the most frequent one is deployed
 STOPPING = "saving and stopping after this iteration; a second Ctrl-C stops at once"
 
 
 class Policy:
     """The champion: observations in, actions in the env's own range out."""
 
-    def __init__(self, setup: Setup, progress: Progress):
+    def __init__(self, setup: Setup, champion: Champion):
         self._setup, self._calls, key = setup, 0, seeds.key(setup.config.run.seed, "policy")
-        self._state, self._env_steps = _champion(setup, progress), progress.env_steps
+        self._state, self._env_steps = champion.state, champion.env_steps
         agent = jax.device_put(jax.tree.map(lambda leaf: leaf[None], self._state))
-        hyper = {name: np.array([value], np.float32) for name, value in setup.config.hyper.items()}
+        hyper = {name: np.array([value], np.float32) for name, value in champion.hyper.items()}
         self._act = cache(lambda explore: setup.actors.policies(key, agent, hyper, explore))
         self._layout = policies.layout_of(setup.eval_pool.spaces[0])
 
@@ -90,9 +89,12 @@ class Policy:
 class Run:
     """A run and its files."""
 
-    def __init__(self, path: Path, setup: Setup, progress: Progress):
+    def __init__(self, path: Path, setup: Setup, progress: Progress, best: Champion | None = None):
+        """With `best` every agent is that one."""
         self.path, self.setup, self.progress = path, setup, progress
-        self.policy = Policy(setup, progress)
+        self.policy = Policy(setup, best or training.champion(setup, progress))
+        everyone = setup.tuner.population
+        self._hyper = {name: np.full(everyone, value) for name, value in best.hyper.items()} if best else None
 
     def __repr__(self) -> str:
         run = self.setup.config.run
@@ -132,7 +134,7 @@ class Run:
     def evaluate(self, episodes: int = 10, seed: int = 0) -> list[float]:
         """Returns of the champion without exploration noise, one per episode."""
         episodes, seed = evaluation_numbers(episodes, seed)
-        returns = training.evaluate(self.setup, self.progress, seed, episodes)
+        returns = training.evaluate(self.setup, self.progress, seed, episodes, self._hyper)
         for dropped in training.take_dropped(self.setup):
             warnings.warn(f"an episode was repeated: {dropped.error}", stacklevel=2)
         return returns
@@ -280,11 +282,14 @@ def load(
         shapes = _shapes(setup)
         state = (shapes.agents, shapes.tuner, shapes.owed)
         (members, tuner, owed), counters, _ = checkpoints.load(path / "checkpoint", state, None)
+        champion = None
         if best:
             one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), shapes.agents)
-            agent, _ = checkpoints.load_best(path / "best", one)
+            agent, facts = checkpoints.load_best(path / "best", one)
+            champion = Champion(agent, facts.get("hyper", setup.config.hyper), facts["env_steps"])
             members = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (setup.tuner.population, *leaf.shape)), agent)
-        return Run(path, setup, Progress(jax.device_put(members), tuner, shapes.replay, owed, **_counts(counters)))
+        progress = Progress(jax.device_put(members), tuner, shapes.replay, owed, **_counts(counters))
+        return Run(path, setup, progress, champion)
 
 
 def evaluation_numbers(episodes: Any, seed: Any) -> tuple[int, int]:
@@ -384,13 +389,6 @@ def _check_memory(setup: Setup) -> None:
         )
 
 
-def _champion(setup: Setup, t: Progress) -> Any:
-    """The state of the agent that is deployed, as NumPy arrays: slicing in JAX would compile for each shape."""
-    rng = seeds.generator(setup.config.run.seed, "policy")
-    member = np.bincount([setup.tuner.champion(rng, t.tuner) for _ in range(DRAWS)]).argmax()
-    return jax.tree.map(lambda leaf: np.asarray(leaf)[member], t.agents)
-
-
 def _shapes(setup: Setup) -> Progress:
     """The structure of a run's state; no agent is computed or compiled where `training.start` can be traced."""
     try:
@@ -432,6 +430,8 @@ def _continue(path: Path, setup: Setup, t: Progress, counters: dict[str, Any], c
                         callbacks.tell(_last_evaluation(setup, t, recorder, callbacks))
                     recorder.event("end", t)
             except BaseException as error:
+                if not isinstance(error, UserError):  # an error of a callback, an algorithm or a tuner
+                    recorder.crash(error)
                 callbacks.end(recorder.end("failed", str(error) or type(error).__name__))
                 raise
             callbacks.end(recorder.end("stopped" if reason else "done", reason))
@@ -464,6 +464,11 @@ def _train(setup: Setup, t: Progress, recorder: Recorder, callbacks: Callbacks, 
             t = training.explore_at_random(setup, t)
             _note_dropped(setup, t, recorder, callbacks)
             callbacks.tell(Phase("random actions", t.env_steps, run.start_steps))
+        if not t.iteration and t.env_steps >= run.steps:
+            raise UserError(
+                f"the random start took {t.env_steps} steps, because it ends with a whole episode, and steps is "
+                f"{run.steps}: nothing would be learned; make steps larger."
+            )
         while t.env_steps < run.steps and going():
             t, results = training.iterate(setup, t, learning)
             _note_dropped(setup, t, recorder, callbacks)
@@ -500,7 +505,7 @@ def _failed(error: UserError, setup: Setup, t: Progress, recorder: Recorder, cal
 def _evaluate(setup: Setup, t: Progress, recorder: Recorder, callbacks: Callbacks) -> Evaluation:
     returns = training.evaluate(setup, t)
     _note_dropped(setup, t, recorder, callbacks)
-    return recorder.evaluation(t, returns, _champion(setup, t))
+    return recorder.evaluation(t, returns, training.champion(setup, t))
 
 
 def _note_dropped(setup: Setup, t: Progress, recorder: Recorder | None, callbacks: Callbacks) -> None:

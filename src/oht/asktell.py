@@ -89,7 +89,7 @@ class AskTell:
     @property
     def champion(self) -> int:
         """The agent to evaluate and to keep."""
-        return self._tuner.champion(seeds.generator(self.seed, "policy"), self._state)
+        return self._tuner.deployed(seeds.generator(self.seed, "policy"), self._state)
 
     def add_steps(self, env_steps: int) -> None:
         """Count env steps that no plan asked for, such as a random start: agents learn for them in the next plan."""

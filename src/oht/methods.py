@@ -8,7 +8,7 @@ from typing import Any
 
 from oht import errors, lookup
 from oht.errors import UserError
-from oht.spaces import Choice, Dimension, Int, LogFloat, resolved
+from oht.spaces import Choice, Dimension, Int, LogFloat, resolved, tied
 from oht.tuners import arms, cemrl, meta_gradient, pbt, race, random, sampled, schedule, static
 from oht.types import Algorithm, Method, Tune
 
@@ -42,6 +42,9 @@ def _evolving(settings: cemrl.CemRl, tune: Tune, algorithm: Algorithm) -> Algori
 def _meta_gradient(settings: meta_gradient.MetaGradient, tune: Tune, algorithm: Algorithm) -> Algorithm:
     """The agent that learns the rates of the space: a LogFloat by its log10, a Float as it is."""
     from oht.agents.metagrad import Rate, metagrad
+
+    if any(len(tied(name)) > 1 for name in tune):
+        raise UserError("meta-gradients learn each rate by itself; name each in a space of its own, without '+'.")
 
     def rate(name: str, dim: Dimension) -> Rate:
         if isinstance(dim, Choice | Int) or dim.init is None or dim.low is None or dim.high is None:

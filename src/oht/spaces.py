@@ -143,6 +143,8 @@ class Space:
         """`hyper` holds the run's value of every hyper-parameter of the algorithm: only these can be tuned."""
         self.names = tuple(part for name in tune for part in tied(name))
         for name in self.names:
+            if name == "replay_ratio" and name not in hyper:
+                raise UserError("replay_ratio can only be tuned by the methods oht and random, which divide a budget.")
             if name not in hyper:
                 raise errors.unknown("hyper-parameter", name, hyper)
             if self.names.count(name) > 1:

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from oht import health, population, seeds
@@ -20,7 +21,7 @@ from oht.envs.tasks import find
 from oht.errors import UserError
 from oht.health import Health
 from oht.population import Actors, Learner, Report
-from oht.types import Algorithm, Clock, Episode, Outcome, Proposal, Row, Spec, Tuner
+from oht.types import Algorithm, Clock, Episode, Hyper, Outcome, Proposal, Row, Spec, Tuner
 
 
 class Setup(NamedTuple):
@@ -51,6 +52,14 @@ class Progress(NamedTuple):
 
 
 COUNTERS = ("iteration", "env_steps", "updates", "fresh")  # the plain numbers among them
+
+
+class Champion(NamedTuple):
+    """The agent that is deployed."""
+
+    state: Any  # NumPy arrays
+    hyper: dict[str, float]  # its hyper-parameters
+    env_steps: int  # of the run, when it was as it is here
 
 
 class Results(NamedTuple):
@@ -188,14 +197,30 @@ def summarise(setup: Setup, agents, p: Proposal, episodes: list[Episode], replac
     return Outcome(returns, replaced, population.learned(setup.algorithm, agents))
 
 
-def evaluate(setup: Setup, t: Progress, seed: int | None = None, number: int | None = None) -> list[float]:
+def values_now(setup: Setup, t: Progress) -> dict[str, np.ndarray]:
+    """(P,) the value of every hyper-parameter for each agent, as the next iteration has it."""
+    _, p = planned(setup, t)
+    return {name: p.hyper[name] for name in setup.config.hyper}
+
+
+def champion(setup: Setup, t: Progress) -> Champion:
+    """The agent that is deployed; as NumPy arrays, because slicing in JAX would compile for each shape."""
+    member = setup.tuner.deployed(seeds.generator(setup.config.run.seed, "policy"), t.tuner)
+    hyper = {name: float(values[member]) for name, values in values_now(setup, t).items()}
+    return Champion(jax.tree.map(lambda leaf: np.asarray(leaf)[member], t.agents), hyper, t.env_steps)
+
+
+def evaluate(
+    setup: Setup, t: Progress, seed: int | None = None, number: int | None = None, hyper: Hyper | None = None
+) -> list[float]:
     """Returns of the champion without noise, on envs of its own; neither stored nor counted.
 
-    With a `seed` the episodes are those of that seed, otherwise those of the run at this iteration.
+    With a `seed` the episodes are those of that seed, otherwise those of the run at this iteration. `hyper` are the
+    (P,) hyper-parameters of the agents, if they are not those of `values_now`.
     """
     run = setup.config.run
     champions, starts = evaluation_plan(setup, t, seed, number or run.eval_episodes)
-    hyper = {name: np.full(setup.tuner.population, value) for name, value in setup.config.hyper.items()}
+    hyper = hyper or values_now(setup, t)
     key = seeds.key(*_evaluation(setup, t, seed))
     episodes = _rollouts(setup, setup.eval_pool, key, t.agents, hyper, champions, starts, explore=False)
     return [episode.total for episode in episodes]

@@ -102,6 +102,7 @@ class Episode(NamedTuple):
 
 # A population and its tuner
 
+DRAWS = 101  # of the champion, where it is drawn at random
 NEW = -1  # in `Proposal.sources`: fresh weights
 
 
@@ -139,7 +140,11 @@ class Tuner(NamedTuple):
     init: Callable[[np.random.Generator], State]  # arrays only, so that it can be saved
     ask: Callable[[np.random.Generator, State, Clock], tuple[State, Proposal]]
     tell: Callable[[np.random.Generator, State, Proposal, Outcome], tuple[State, Row]]  # the row of schedule.csv
-    champion: Callable[[np.random.Generator, State], int]  # the agent that is evaluated and deployed
+    champion: Callable[[np.random.Generator, State], int]  # who plays an episode of an evaluation
+
+    def deployed(self, rng: np.random.Generator, state: State) -> int:
+        """The agent to deploy: the champion or, where it is drawn at random, the most frequent one."""
+        return int(np.bincount([self.champion(rng, state) for _ in range(DRAWS)]).argmax())
 
 
 class Method(NamedTuple):

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from inspect import signature
 
-from oht import errors, lookup
+from oht import errors, lookup, settings
 from oht.agents.ddpg import ddpg
 from oht.agents.sac import sac
 from oht.agents.td3 import td3
@@ -54,6 +54,8 @@ def checked(name: str, factory: Callable[..., Algorithm], options: Mapping[str, 
             f"the hyper of the algorithm {name} lacks {' and '.join(lacking)}, which the targets are made with; "
             'add what is missing, as in hyper = {"n_step": 1, "gamma": 0.99, ...}.'
         )
+    for hyper, default in made.hyper.items():
+        settings.within(f"the default of {hyper} in the algorithm {name}", default, None, None)
     return made
 
 

@@ -18,6 +18,8 @@ from oht.envs.tasks import Task
 from oht.errors import UserError
 
 Maker = Callable[[], gymnasium.Env]
+RESET = ("observation", "info")  # what the methods of an env return
+STEP = ("observation", "reward", "terminated", "truncated", "info")
 FIRST_SEEDS = (0, 1, 2)  # of the reset after an env is made, until one works
 
 
@@ -65,14 +67,17 @@ class Flat:
 
     def _reset(self, seed: int) -> np.ndarray:
         self._steps, self._seed = 0, seed
-        obs, _ = self._guard("in its reset", partial(self._env.reset, seed=int(seed)))
+        reset = partial(self._env.reset, seed=int(seed))
+        obs, _ = self._guard("in its reset", partial(_answer, reset, RESET))
         return self._flatten(obs)
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool]:
         self._steps += 1
         native = scaled(self.spaces[1], action)
-        obs, reward, terminated, truncated, _ = self._guard("in its step", partial(self._env.step, native))
-        return self._flatten(obs), float(reward), bool(terminated), bool(truncated)
+        step = partial(self._env.step, native)
+        obs, reward, terminated, truncated, _ = self._guard("in its step", partial(_answer, step, STEP))
+        reward = self._guard("with its reward", partial(float, reward))
+        return self._flatten(obs), reward, bool(terminated), bool(truncated)
 
     def close(self) -> None:
         self._env.close()
@@ -96,6 +101,15 @@ class Flat:
 
     def _when(self) -> str:
         return f" at step {self._steps} of the episode with seed {self._seed}" if self._seed is not None else ""
+
+
+def _answer(method: Callable[[], Any], parts: Sequence[str]) -> tuple:
+    """What a method of an env returns, which should have these parts; those of the old Gym differ."""
+    answer = method()
+    if not isinstance(answer, tuple) or len(answer) != len(parts):
+        found = f"{len(answer)} values" if isinstance(answer, tuple) else f"one {type(answer).__name__}"
+        raise TypeError(f"it returned {found}, not ({', '.join(parts)})")
+    return answer
 
 
 class InProcess:

@@ -107,7 +107,8 @@ def asked_to_draw(make: Callable[..., gymnasium.Env], **options: Any) -> gymnasi
         takes = "render_mode" in inspect.signature(make).parameters
     except (TypeError, ValueError):
         takes = False
-    env = make(render_mode="rgb_array", **options) if takes else make(**options)
+    options.pop("render_mode", None)  # that of the training
+    env = make(**options, render_mode="rgb_array") if takes else make(**options)
     if env.render_mode != "rgb_array":
         env.close()
         name = getattr(make, "__name__", type(make).__name__)
@@ -126,7 +127,7 @@ def _registered(name: str, **options: Any) -> gymnasium.Env:
     spec = gymnasium.spec(name)
     if "mujoco" in str(spec.entry_point):
         _choose_opengl()
-    env = gymnasium.make(spec, render_mode="rgb_array", disable_env_checker=True, **options)
+    env = gymnasium.make(spec, **{**options, "render_mode": "rgb_array"}, disable_env_checker=True)
     if "rgb_array" not in env.metadata.get("render_modes", ()):
         env.close()
         raise UserError(f"{name} cannot be drawn: it has no {HOW}.")

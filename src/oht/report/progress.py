@@ -42,7 +42,8 @@ class Terminal(Callback):
             text = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
             self.console.print(f"  env arguments: {text}", markup=False, highlight=False, soft_wrap=True)
         tune = {name: spaces.dimension(name, space) for name, space in config.get("tune", {}).items()}
-        for line in spaces.descriptions(tune, config):
+        budget = {"replay_ratio": config["budget"]} if "budget" in config else {}  # where the start of that range is
+        for line in spaces.descriptions(tune, {**budget, **config}):
             self.console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
         self._task = self._bar.add_task("train", total=config["steps"], completed=start.env_steps, news="")
         self._bar.start()

@@ -14,7 +14,7 @@ from oht.errors import UserError
 from oht.runs import checkpoints
 from oht.runs.eventlog import EventLog
 from oht.runs.folder import EVENTS, FACTS, TABLES
-from oht.training import Progress, Setup
+from oht.training import Champion, Progress, Setup
 from oht.types import End, Evaluation, Iteration
 
 
@@ -94,7 +94,7 @@ class Recorder:
         rest = (results.returns, metrics, results.schedule, replaced, newly)
         return Iteration(t.iteration, t.env_steps, t.updates, wall, speed, *rest)
 
-    def evaluation(self, t: Progress, returns: list[float], champion: Any) -> Evaluation:
+    def evaluation(self, t: Progress, returns: list[float], champion: Champion) -> Evaluation:
         """Write one row of evals.csv; if its mean return is the best so far, also save the champion's state."""
         self._check_folder()
         self.evaluated = t.env_steps
@@ -106,10 +106,16 @@ class Recorder:
         record = self.best is None or result["return_mean"] > self.best["return_mean"]
         if record:
             self.best = {"env_steps": t.env_steps, "return_mean": result["return_mean"]}
-            checkpoints.save_best(self.path / "best", t.env_steps, champion, {"iteration": t.iteration, **result})
+            facts = {"iteration": t.iteration, "hyper": champion.hyper, **result}
+            checkpoints.save_best(self.path / "best", t.env_steps, champion.state, facts)
             self.event("record", t, **result)
         means = result["return_mean"], result["return_std"]
         return Evaluation(t.iteration, t.env_steps, clocks.wall, returns, *means, record)
+
+    def crash(self, error: BaseException) -> None:
+        """Note why the run ends here, if the folder can still be written."""
+        with contextlib.suppress(OSError):
+            self.event("failure", self._latest, reason=f"{type(error).__name__}: {error}".rstrip(": "))
 
     def end(self, state: Literal["done", "stopped", "failed"], reason: str) -> End:
         """The end of the run, as far as it is written."""

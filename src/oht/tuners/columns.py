@@ -34,7 +34,7 @@ def champion(values: Mapping[str, float]) -> Row:
     return {f"{CHAMPION}{name}": float(value) for name, value in values.items()}
 
 
-def agents(**columns: np.ndarray) -> Row:
+def agents(columns: Mapping[str, np.ndarray]) -> Row:
     """(P,) numbers of each agent, by the name of their column."""
     return {f"agent/{i}/{name}": float(x) for name, values in columns.items() for i, x in enumerate(values)}
 

@@ -29,9 +29,11 @@ EPSILON = 0.1  # of the episodes, played by whoever has waited longest: a loser 
 WARM_UP = 0.25  # of the run, with equal shares: TD3 first gets worse than random, and small learning rates last of all
 LEAST = 2  # episodes of each agent before the belief decides, also in a short run
 DRAWS = 1000  # of the belief, from which the shares are estimated
+EQUAL = 1e-9  # difference of two draws that is only rounding, beside their size
 TINY = 1e-9  # a spread of times that is only rounding, beside their squares
 FLOOR = 0.05  # gradient steps for each env step that every agent has at least, so that none goes stale
 
+SHOWN = ("mean", "error", "improving", "ratio")  # columns of schedule.csv for each agent, beside its values
 PORTFOLIO: tuple[dict[str, float], ...] = (  # raced where nothing is said to be tuned, besides the run's own values
     {"exploration_noise": 0.3},
     {"n_step": 3},
@@ -76,6 +78,9 @@ def race(settings: Race, tune: Tune, base: Mapping[str, float], follow: bool) ->
     """Without `follow` the belief decides nothing: equal turns, equal gradient steps, any agent is champion."""
     known = {"replay_ratio": settings.budget, **base}
     space = Space(tune, known)
+    for name in space.names:
+        if name in SHOWN:
+            raise UserError(f"{name} is already a column of the schedule for each agent: call what is tuned otherwise.")
     number = population_of(settings, space, known)
     everyone = np.arange(number)
 
@@ -104,15 +109,15 @@ def race(settings: Race, tune: Tune, base: Mapping[str, float], follow: bool) ->
         return state._replace(belief=belief, played=state.played + (everyone == actor)), shown
 
     def champion(rng: np.random.Generator, state: State) -> int:
-        return int(means(state.belief)[0].argmax()) if follow else int(rng.integers(number))
+        return leader(state.belief) if follow else int(rng.integers(number))
 
     def row(state: State, proposal: Proposal, outcome: Outcome) -> Row:
         mean, error = means(state.belief)
-        best = int(mean.argmax())
+        best = leader(state.belief)
         row = columns.champion({name: state.values[name][best] for name in state.values})
         row["leader"] = float(best)
-        improves = improving(state.belief)
-        row |= columns.agents(mean=mean, error=error, improving=improves, ratio=proposal.ratios, **state.values)
+        shown = mean, error, improving(state.belief), proposal.ratios
+        row |= columns.agents({**dict(zip(SHOWN, shown, strict=True)), **state.values})
         return row | columns.samples(proposal, tuple(state.values), outcome)
 
     return Tuner(number, init, ask, tell, champion)
@@ -223,6 +228,20 @@ def means(belief: Belief) -> tuple[np.ndarray, np.ndarray]:
     return (belief.sums + PRIOR * middle) / weight, noise(belief) / np.sqrt(weight)
 
 
+def candidates(belief: Belief) -> np.ndarray:
+    """(P,) the means of the agents that may be the best, -inf of the others.
+
+    An agent that has not played since its weights were replaced has no claim: a value may saturate again and again.
+    """
+    mean, seen = means(belief)[0], belief.counts > 0
+    return np.where(seen | ~seen.any(), mean, -np.inf)
+
+
+def leader(belief: Belief) -> int:
+    """The agent with the highest mean."""
+    return int(candidates(belief).argmax())
+
+
 def improving(belief: Belief) -> np.ndarray:
     """(P,) how probable it is that each agent's returns rise: Phi(slope / its standard error).
 
@@ -239,12 +258,13 @@ def improving(belief: Belief) -> np.ndarray:
 def best_probabilities(rng: np.random.Generator, belief: Belief) -> np.ndarray:
     """(P,) how probable it is that each agent is the best: what Thompson sampling plays.
 
-    An agent that has not played since its weights were replaced has no claim: a value may saturate again and again.
+    Agents that are equal, as all are while a sparse reward is not found, share: a draw counts for all that are highest.
     """
-    mean, error = means(belief)
-    seen = belief.counts > 0
-    draws = np.where(seen | ~seen.any(), mean, -np.inf) + error * rng.standard_normal((DRAWS, len(mean)))
-    return np.bincount(draws.argmax(axis=1), minlength=len(mean)) / DRAWS
+    error = means(belief)[1]
+    draws = candidates(belief) + error * rng.standard_normal((DRAWS, len(error)))
+    best = draws.max(axis=1, keepdims=True)
+    highest = draws >= best - EQUAL * np.abs(best)
+    return (highest / highest.sum(axis=1, keepdims=True)).mean(axis=0)
 
 
 def wanted(rng: np.random.Generator, belief: Belief, clock: Clock) -> np.ndarray:

@@ -5,7 +5,7 @@ value) on what the others play, and it is evaluated. In each iteration N members
 learn, and play one episode from the same state each; their returns move the distribution.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -69,11 +69,12 @@ def make(settings: Sampled, tune: Tune, base: Mapping[str, float]) -> Tuner:
     def centre(state: State) -> dict[str, float]:
         """What the main agent uses."""
         values = {name: float(value) for name, value in space.decode(gaussian.best(state.gaussian)).items()}
-        return values | {
-            part: likeliest(choice, state.logits[name], base[part])
-            for name, choice in space.choices.items()
-            for part in tied(name)
-        }
+        return values | space.untie(
+            {
+                name: likeliest(choice, state.logits[name], [base[part] for part in tied(name)])
+                for name, choice in space.choices.items()
+            }
+        )
 
     def init(rng: np.random.Generator) -> State:
         logits = {name: search.init() for name, search in discrete.items()}
@@ -130,7 +131,7 @@ def _gaussian_search(settings: Sampled, space: Space) -> Search:
     return cem(*start, elite_fraction=settings.elite_fraction)
 
 
-def likeliest(choice: Choice, state: Categorical, usual: float) -> float:
-    """The value with the highest logit; among equals the usual one if it is there, otherwise the first."""
+def likeliest(choice: Choice, state: Categorical, usual: Sequence[float]) -> float:
+    """The value with the highest logit; among equals the first usual one that is there, otherwise the first."""
     best = [value for value, logit in zip(choice.values, state.logits, strict=True) if logit == state.logits.max()]
-    return usual if usual in best else best[0]
+    return next((value for value in usual if value in best), best[0])
