@@ -77,7 +77,7 @@ def test_no_two_streams_of_a_run_are_equal(method, monkeypatch):
         planned = {(3, "ask", 1), (3, "ask", 2)}  # an evaluation asks for the values of the iteration after it
         assert not {*repeated} - planned  # each of the others is made once
         contents = Counter(
-            content for made_for, content in streams if not (kinds[0] == "key" and made_for[1:2] == ("policy",))
+            content for made_for, content in {*streams} if not (kinds[0] == "key" and made_for[1:2] == ("policy",))
         )
         assert [number for number in contents.values() if number > 1] == []
     starts = {made_for: content for made_for, content in spy.of("generator") if made_for[1] == "start"}
