@@ -8,7 +8,7 @@
 at once. On another machine these runs are put back into the folder of the sweep, which then trains only the others.
 Two calls may train side by side if their --suites differ.
 The score of a run is its last evaluation; its cost is the gradient steps of all agents for each env step. `champion`
-are the tuned values of the agent that led in that iteration; runs stored before there was this column have none.
+are the tuned values of the agent that led before the last episode; runs stored before there was this column have none.
 """
 
 import argparse
@@ -236,7 +236,7 @@ def by_task(suite: Suite, found: Results) -> str:
 
 
 def settled(suite: Suite) -> str:
-    """What each run's champion had at the end, where that is known; only what is not the default."""
+    """What led each run before its last episode, where that is known; only what is not the default."""
     last = {run: rows[-1]["champion"] for run, rows in stored(TABLES / f"{suite.name}.csv").items()}
     seeds = sorted({seed for (_, _, seed), words in last.items() if words})
     labels = [label for label in suite.labels if any(words and label == of for (_, of, _), words in last.items())]
@@ -245,7 +245,7 @@ def settled(suite: Suite) -> str:
         for label in labels:
             values = [beside_default(last.get((task, label, seed), "")) for seed in seeds]
             rows += [[f"`{task}`", suite.title_of(label), *values]] if any(values) else []
-    return markdown(["champion at the end", "", *(f"seed {seed}" for seed in seeds)], rows) if rows else ""
+    return markdown(["led before the last episode", "", *(f"seed {seed}" for seed in seeds)], rows) if rows else ""
 
 
 def beside_default(words: str) -> str:
@@ -278,31 +278,33 @@ def tables_of(suite: Suite, found: Results) -> list[str]:
 
 
 def overview(found: Mapping[str, Results]) -> str:
-    """A line for each method beside its static agent, on the tasks of both."""
-    header = [
-        "suite",
-        "method: score (runs)",
-        "beside static TD3: score (runs)",
-        "tasks where the method's mean is higher",
-    ]
+    """A line for each method beside its static agent, by the runs of the same tasks and seeds."""
+    header = ["suite", "method: score", "static TD3: score", "runs of each", "tasks where the method's mean is higher"]
     lines = [line for name, has in found.items() for line in beside_static(source(name), has)]
     return markdown(header, lines)
 
 
 def beside_static(suite: Suite, found: Results) -> Iterator[list[str]]:
-    returns = results.returns_at(found, suite.steps)
+    """A seed more of an easy task would move a score more than methods do: only seeds of both count."""
     for pair in VERSUS[suite.name].items():
-        tasks = [task for task in found.tasks if all((task, label) in returns for label in pair)]
-        if tasks:
-            own, others = ([returns[task, label] for task in tasks] for label in pair)
-            cells = (scored(suite.title_of(pair[i]), tasks, side) for i, side in enumerate((own, others)))
-            ahead = sum(x.mean() > y.mean() for x, y in zip(own, others, strict=True))
-            yield [suite.title, *cells, f"{ahead} of {len(tasks)}"]
+        returns = {task: both for task in found.tasks if (both := on_common_seeds(found, task, pair))[0].size}
+        if returns:
+            cells = [f"{suite.title_of(label)}: {scored(returns, side):.2f}" for side, label in enumerate(pair)]
+            ahead = sum(own.mean() > others.mean() for own, others in returns.values())
+            number = sum(own.size for own, _ in returns.values())
+            yield [suite.title, *cells, str(number), f"{ahead} of {len(returns)}"]
 
 
-def scored(title: str, tasks: Sequence[str], returns: Sequence[np.ndarray]) -> str:
-    mean = np.mean([scores.normalised(task, values).mean() for task, values in zip(tasks, returns, strict=True)])
-    return f"{title}: {mean:.2f} ({sum(map(len, returns))})"
+def on_common_seeds(found: Results, task: str, pair: tuple[str, str]) -> tuple[np.ndarray, np.ndarray]:
+    """The last returns of both methods, by the seeds that both have."""
+    own, others = (found.curves.get((task, label), {}) for label in pair)
+    seeds = sorted(own.keys() & others.keys())
+    return np.array([own[s].return_mean[-1] for s in seeds]), np.array([others[s].return_mean[-1] for s in seeds])
+
+
+def scored(returns: Mapping[str, tuple[np.ndarray, np.ndarray]], side: int) -> float:
+    """The mean over tasks of the normalised returns of one side."""
+    return float(np.mean([scores.normalised(task, both[side]).mean() for task, both in returns.items()]))
 
 
 def with_tables(page: str, found: Mapping[str, Results]) -> str:

@@ -25,7 +25,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from oht import runs, training
 from oht.envs.tasks import TASKS
 from oht.experiments.job import shares
 from oht.experiments.results import read as read_run
-from oht.experiments.scores import iqm, stratified_bootstrap
+from oht.experiments.scores import interval, iqm
 from oht.tuners import race
 
 ROOT = Path(__file__).parent.parent
@@ -280,30 +280,29 @@ def results(seeds: Sequence[int] | None = None) -> dict[tuple[str, str, str, int
     return found
 
 
-def reference(found: Mapping[tuple[str, str, str, int], Result], task: str, situation: str) -> float | None:
-    """The mean score of the best constant value over seeds."""
+Found = Mapping[tuple[str, str, str, int], Result]
+Place = tuple[str, str, str]  # task, situation, method
+
+
+def scores_of(found: Found) -> dict[Place, np.ndarray]:
+    """Those of each seed."""
+    lists: dict[Place, list[float]] = {}
+    for (*place, _), result in found.items():
+        lists.setdefault((place[0], place[1], place[2]), []).append(result.score)
+    return {place: np.array(values) for place, values in lists.items()}
+
+
+def references(task: str, situation: str) -> list[Place]:
+    """Constant values, of which the best in the mean over seeds is the reference."""
     if situation == "e":
-        values = [_mean(found, task, "e", method) for method in REFERENCES]
-        known = [value for value in values if value is not None]
-        return max(known) if len(known) == 2 else None
-    return _mean(found, task, SITUATIONS[situation].default, "static")
+        return [(task, "e", method) for method in REFERENCES]
+    return [(task, SITUATIONS[situation].default, "static")]
 
 
-def _mean(found: Mapping[tuple[str, str, str, int], Result], *key: str) -> float | None:
-    scores = [result.score for (*other, _), result in found.items() if tuple(other) == key]
-    return float(np.mean(scores)) if scores else None
-
-
-Ratios = dict[tuple[str, str], list[float]]  # (situation, task) -> score / reference of each seed
-
-
-def relative(found: Mapping[tuple[str, str, str, int], Result]) -> dict[str, Ratios]:
-    """By method."""
-    ratios: dict[str, Ratios] = {}
-    for (task, situation, method, _), result in found.items():
-        if best := reference(found, task, situation):
-            ratios.setdefault(method, {}).setdefault((situation, task), []).append(result.score / best)
-    return ratios
+def reference(found: Found, task: str, situation: str) -> float | None:
+    """The score of the reference, if it is known."""
+    known, places = scores_of(found), references(task, situation)
+    return float(max(known[place].mean() for place in places)) if all(place in known for place in places) else None
 
 
 class Aggregate(NamedTuple):
@@ -311,24 +310,38 @@ class Aggregate(NamedTuple):
 
     cells: int
     iqm: float
-    interval: tuple[float, float]
+    interval: tuple[float, float] | None  # None: a task has a single run
     worst: float  # mean over seeds of the worst cell
-    where: tuple[str, str]
+    where: Place
 
 
-def aggregate(ratios: Ratios, situations: str) -> Aggregate | None:
-    own = {place: values for place, values in ratios.items() if place[0] in situations}
+def aggregate(found: Found, method: str, situations: str) -> Aggregate | None:
+    """Scores / reference. The seeds of the reference are drawn again, too: with three it is not known exactly."""
+    known = scores_of(found)
+    own = [place for place in known if place[2] == method and place[1] in situations and reference(found, *place[:2])]
     if not own:
         return None
-    scores = [np.array(values) for values in own.values()]
-    where = min(own, key=lambda place: float(np.mean(own[place])))
-    low, high = stratified_bootstrap(iqm, scores)
-    return Aggregate(len(own), float(iqm(scores)), (float(low), float(high)), float(np.mean(own[where])), where)
+    needed = list(dict.fromkeys([*own, *(best for place in own for best in references(*place[:2]))]))
+
+    def ratios(values: Sequence[np.ndarray]) -> list[np.ndarray]:
+        now = dict(zip(needed, values, strict=True))
+        return [now[place] / _best([now[other] for other in references(*place[:2])]) for place in own]
+
+    values = [known[place] for place in needed]
+    each = ratios(values)
+    worst = int(np.argmin([ratio.mean() for ratio in each]))
+    ends = interval(lambda drawn: iqm(ratios(drawn)), values)
+    between = (float(ends[0]), float(ends[1])) if ends else None
+    return Aggregate(len(own), float(iqm(each)), between, float(each[worst].mean()), own[worst])
+
+
+def _best(scores: Sequence[np.ndarray]) -> np.ndarray:
+    """The highest of the means over the last axis, which stays."""
+    return np.max([values.mean(axis=-1, keepdims=True) for values in scores], axis=0)
 
 
 # what a run starts from, and the situations
 GROUPS = {"the default": "a", "wrong values": "bcde", "one entry of the portfolio": "p"}
-Found = Mapping[tuple[str, str, str, int], Result]
 
 
 def methods_in(found: Found) -> list[str]:
@@ -342,17 +355,16 @@ def summary(found: Found) -> str:
         "| start | method | runs | IQM of score / reference, 95 % interval | worst of the cells | cost |",
         "|---|---|---|---|---|---|",
     ]
-    ratios = relative(found)
     for start, situations in GROUPS.items():
         number = len({key[:2] for key in found if key[1] in situations})
         for method in methods_in(found):
-            a = aggregate(ratios.get(method, {}), situations)
+            a = aggregate(found, method, situations)
             if a is None or a.cells < number:
                 continue
             costs = [result.cost for (_, s, m, _), result in found.items() if m == method and s in situations]
-            interval = "[{:.2f}, {:.2f}]".format(*a.interval)
-            worst = f"{a.worst:.2f} ({a.where[0]}, `{a.where[1]}`)"
-            words = (start, method, len(costs), f"{a.iqm:.2f} {interval}", worst, f"{np.mean(costs):.2f}")
+            between = " [{:.2f}, {:.2f}]".format(*a.interval) if a.interval else ""
+            worst = f"{a.worst:.2f} ({a.where[1]}, `{a.where[0]}`)"
+            words = (start, method, len(costs), f"{a.iqm:.2f}{between}", worst, f"{np.mean(costs):.2f}")
             lines.append(f"| {' | '.join(map(str, words))} |")
     return "\n".join(lines)
 
@@ -408,7 +420,7 @@ def show(seeds: Sequence[int] | None) -> None:
         _draw(found, places, [method for method in methods_in(found) if method in CURVES])
 
 
-def _draw(found: Mapping[Any, Result], places: Sequence[tuple[str, str]], order: Sequence[str]) -> None:
+def _draw(found: Found, places: Sequence[tuple[str, str]], order: Sequence[str]) -> None:
     from matplotlib.figure import Figure
 
     columns = 4
