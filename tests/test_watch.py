@@ -14,15 +14,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import matplotlib.figure
 import numpy as np
 import pytest
 import tomli_w
 
+import test_tuners
 from oht import cli, runs
 from oht.report import (
     agent_pictures,
     histories,
     html_report,
+    plots,
     return_pictures,
     rundata,
     runnames,
@@ -322,6 +325,23 @@ def race(mean: tuple[float, float], leader: int, played: int, total: float) -> R
 
 
 RACE = [race((0, 0), 0, 0, -3.0), race((-3, -3), 0, 1, -1.0), race((-3, -1), 1, 1, -np.inf)]
+
+
+@pytest.mark.parametrize("case", ["oht, mixed", "arms, two dimensions", "oht-lr, tied", "pbt", "cem-rl"])
+def test_a_schedule_that_lacks_any_column_is_drawn_without_it(case, tmp_path, monkeypatch):
+    """As a tuner of one's own may write it."""
+    tuner = test_tuners.build(*test_tuners.CASES[case])
+    _, _, rows = test_tuners.run(tuner, 6, lambda proposal: 1.0 + np.arange(len(proposal.actors)))
+    rows = [{"env_steps": 100.0 * i, **row} for i, row in enumerate(rows, 1)]
+    whole = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    run = the_run(make_run(tmp_path / "a", method=case.partition(",")[0]))
+    panels = matplotlib.figure.Figure().subplots(1, 8)
+    for missing in [None, *(name for name in whole if name != "env_steps")]:
+        schedule = {name: values for name, values in whole.items() if name != missing}
+        monkeypatch.setattr(RunData, "schedule", lambda self, schedule=schedule: schedule)
+        assert tuning_pictures.tuning(run)
+        for draw, panel in zip(plots.schedule_panels(schedule, {"critic_lr"}), panels, strict=False):
+            draw(panel.figure, panel)
 
 
 def test_a_race_shows_values_belief_shares_agents_and_events(tmp_path):

@@ -8,7 +8,7 @@ import numpy as np
 
 from oht.report.figure_parts import MOST_MARKS, SCALE, STEPS, Trace, colour_range, numbers, scatter, thinned
 from oht.report.rundata import RunData
-from oht.report.schedules import champion_names, first, log_scaled, sample_numbers
+from oht.report.schedules import champion_names, first, log_scaled, own_names, sample_numbers
 from oht.runs import Columns, Event
 
 
@@ -48,8 +48,9 @@ def episodes_of(schedule: Columns) -> Episodes:
         return Episodes(np.zeros(0, int), np.zeros(0, int), np.zeros(0), {})
     rows = np.arange(len(schedule["env_steps"]))
     prefix = f"sample/{numbers[0]}/"
-    tuned = [c.removeprefix(prefix) for c in schedule if c.startswith(prefix)]
-    joined = {name: np.stack([schedule[f"sample/{i}/{name}"] for i in numbers], axis=1).ravel() for name in tuned}
+    columns = {name: [f"sample/{i}/{name}" for i in numbers] for name in own_names(schedule, prefix)}
+    complete = {name: all_of for name, all_of in columns.items() if schedule.keys() >= {*all_of}}
+    joined = {name: np.stack([schedule[c] for c in of], axis=1).ravel() for name, of in complete.items()}
     total = joined.pop("return")
     agent = joined.pop("agent", np.zeros(len(total))).astype(int)  # a tuner of one's own may not say who played
     return Episodes(np.repeat(rows, len(numbers)), agent, total, joined)

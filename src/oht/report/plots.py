@@ -12,7 +12,17 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from oht.errors import UserError
-from oht.report.schedules import agents_of, champion_names, discrete_values, first, log_scaled, names, samples, tune_of
+from oht.report.schedules import (
+    agent_numbers,
+    agents_of,
+    champion_names,
+    discrete_values,
+    first,
+    log_scaled,
+    names,
+    samples,
+    tune_of,
+)
 from oht.runs import Columns, columns
 
 
@@ -57,7 +67,7 @@ def plot_run(run: Path, out: Path, beside: Sequence[Path] = ()) -> Path:
 
 def schedule_panels(schedule: Columns, logarithmic: set[str]) -> list[Callable[[Any, Any], None]]:
     """What draws each panel under the returns, whatever the method: from the columns that its schedule has."""
-    if "agent/0/ratio" in schedule:
+    if agent_numbers(schedule):
         return [partial(draw_belief, schedule), partial(draw_shares, schedule)]
     panels: list[Callable[[Any, Any], None]] = []
     distributions = names(schedule)
@@ -111,8 +121,8 @@ def draw_gaussian(schedule: Columns, name: str, logarithmic: bool, figure: Any, 
     middle, low, high = (10.0**x if logarithmic else x for x in (mu, mu - sigma, mu + sigma))
     axis.plot(schedule["env_steps"], middle, color="black", linewidth=1.2, label="mean")
     axis.fill_between(schedule["env_steps"], low, high, color="black", alpha=0.12, label="one standard deviation")
-    if f"sample/0/{first(name)}" in schedule:
-        steps, values, returns = samples(schedule, name)
+    steps, values, returns = samples(schedule, name)
+    if len(values):
         finite = np.isfinite(returns)
         points = axis.scatter(steps[finite], values[finite], c=returns[finite], s=7, cmap="viridis", alpha=0.8)
         figure.colorbar(points, ax=axis, label="return")
@@ -168,8 +178,9 @@ def draw_shares(schedule: Columns, figure: Any, axis: Any) -> None:
     agents = agents_of(schedule)
     ratios = [schedule[f"agent/{agent}/ratio"] for agent in agents]
     axis.stackplot(schedule["env_steps"], ratios, colors=_colours(len(agents)), alpha=0.85)
-    played = schedule["sample/0/agent"].astype(int)
-    axis.scatter(schedule["env_steps"], np.full(len(played), -0.06 * np.sum(ratios, axis=0).max()), s=5,
-                 c=_colours(len(agents))[[list(agents).index(agent) for agent in played]])  # fmt: skip
+    below = -0.06 * np.sum(ratios, axis=0).max()
+    for agent, colour in zip(agents, _colours(len(agents)), strict=True):
+        steps = schedule["env_steps"][schedule.get("sample/0/agent", np.nan) == agent]
+        axis.scatter(steps, np.full(len(steps), below), s=5, color=colour)
     axis.margins(x=0)
     axis.set_ylabel("gradient steps\nfor each env step")

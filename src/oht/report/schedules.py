@@ -1,4 +1,7 @@
-"""What the columns of a schedule.csv say, whatever the method; docs/run-folder.md describes them."""
+"""What the columns of a schedule.csv say, whatever the method; docs/run-folder.md describes them.
+
+A tuner of one's own may write only some of them: what is not there is not drawn.
+"""
 
 import re
 import tomllib
@@ -46,21 +49,29 @@ def sample_numbers(schedule: Columns) -> list[int]:
 
 
 def agent_numbers(schedule: Columns) -> list[int]:
-    """The agents of a race."""
-    return sorted({int(m[1]) for column in schedule if (m := re.fullmatch(r"agent/(\d+)/ratio", column))})
+    """The agents of a race: those that have a belief and gradient steps."""
+    known = {int(m[1]) for column in schedule if (m := re.fullmatch(r"agent/(\d+)/ratio", column))}
+    return sorted(i for i in known if {f"agent/{i}/mean", f"agent/{i}/error"} <= schedule.keys())
 
 
 def samples(schedule: Columns, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(env steps, value, return) of every training episode."""
-    numbers = sample_numbers(schedule)
-    steps = np.concatenate([schedule["env_steps"] for _ in numbers])
-    values = np.concatenate([schedule[f"sample/{i}/{first(name)}"] for i in numbers])
-    return steps, values, np.concatenate([schedule[f"sample/{i}/return"] for i in numbers])
+    """(env steps, value, return) of every training episode for which the value is known."""
+    columns = {f"sample/{i}/{first(name)}": f"sample/{i}/return" for i in sample_numbers(schedule)}
+    known = {own: total for own, total in columns.items() if own in schedule}
+    none = np.zeros(0)
+    steps = np.concatenate([none, *(schedule["env_steps"] for _ in known)])
+    values = np.concatenate([none, *(schedule[own] for own in known)])
+    return steps, values, np.concatenate([none, *(schedule[total] for total in known.values())])
 
 
 def champion_names(schedule: Columns) -> list[str]:
     """The hyper-parameters with a column of the champion's values."""
-    return [column.removeprefix("champion/") for column in schedule if column.startswith("champion/")]
+    return own_names(schedule, "champion/")
+
+
+def own_names(schedule: Columns, prefix: str) -> list[str]:
+    """What follows this prefix in the names of columns."""
+    return [column.removeprefix(prefix) for column in schedule if column.startswith(prefix)]
 
 
 def agents_of(schedule: Columns) -> dict[int, str]:

@@ -4,7 +4,7 @@ from oht.report.agent_pictures import agent_figure, episode_figure, event_figure
 from oht.report.figure_parts import Figure, duration
 from oht.report.histories import history_of
 from oht.report.rundata import RunData
-from oht.report.schedules import discrete_values, names
+from oht.report.schedules import agent_numbers, discrete_values, names
 from oht.report.value_pictures import belief_figure, probability_figure, share_figure, value_figure, weights_figure
 
 
@@ -14,11 +14,11 @@ def tuning(run: RunData) -> list[Figure]:
     if not history.schedule:
         return [event_figure(history)] if history.events else []
     figures = [value_figure(history, name) for name in history.tuned]
-    if "agent/0/ratio" in history.schedule:
+    if agent_numbers(history.schedule):
         figures += [belief_figure(history), share_figure(history)]
     discrete = [name for name in names(history.schedule) if discrete_values(history.schedule, name)]
     figures += [probability_figure(history, name) for name in discrete]
-    if "weights/sigma" in history.schedule:
+    if {"weights/sigma", "weights/damp"} <= history.schedule.keys():
         figures.append(weights_figure(history))
     alone = len(set(history.episodes.agent.tolist())) == 1
     figures.append(episode_figure(history) if alone else agent_figure(history))

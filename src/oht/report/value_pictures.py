@@ -70,7 +70,8 @@ def _distribution(history: History, name: str) -> list[Trace]:
             break
     else:
         return []
-    steps, mu, sigma = (history.schedule[column] for column in ("env_steps", f"{known}/mu", f"{known}/sigma"))
+    steps, mu = history.schedule["env_steps"], history.schedule[f"{known}/mu"]
+    sigma = history.schedule.get(f"{known}/sigma", np.zeros(len(mu)))
     if not (sigma > 0).any():  # a value that is learned, not drawn
         return []
     keep = thinned(len(steps), MOST_POINTS)
@@ -89,9 +90,9 @@ def _distribution(history: History, name: str) -> list[Trace]:
 def _agent_lines(history: History, column: str) -> list[Trace]:
     """A thin line for each agent that keeps its value for a while; with gaps between them, as one trace."""
     steps = history.schedule["env_steps"]
-    if f"agent/0/{column}" in history.schedule:
-        numbers = agent_numbers(history.schedule)
-        lines = {i: (steps, history.schedule[f"agent/{i}/{column}"]) for i in numbers}
+    own_columns = {i: f"agent/{i}/{column}" for i in agent_numbers(history.schedule)}
+    if own_columns and {*own_columns.values()} <= history.schedule.keys():
+        lines = {i: (steps, history.schedule[own]) for i, own in own_columns.items()}
     elif column in history.episodes.values:
         lines = {}
         for agent in sorted(set(history.episodes.agent.tolist())):
