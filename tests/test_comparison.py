@@ -128,12 +128,17 @@ def test_seeds_of_a_method_are_one_line_with_a_band(monkeypatch, capsys):
     pretend(Path("all/d"), [9.0], task="dm/walker-run")
     pretend(Path("all/e"), None)
     pretend(Path("all/.c.part"), [99.0])  # being copied from another machine
+    pretend(Path("all/f"), [99.0, 99.0], seed=1)
     drawn = []
     draw = figures.draw
     monkeypatch.setattr(figures, "draw", lambda *given: drawn.append(draw(*given)) or drawn[-1])
     assert cli.main(["plot", "all", "--out", "all.svg"]) == 0
     out, err = capsys.readouterr()
-    assert (out, err) == ("all.svg\n", "oht: left out, because they have no evaluation yet: all/e.\n")
+    assert out == "all.svg\n"
+    assert err.splitlines() == [
+        "oht: left out, because they have no evaluation yet: all/e.",
+        "oht: left out, because others have their settings and seed: all/f.",
+    ]
     pendulum, walker = drawn[0].axes
     assert (pendulum.get_title(), walker.get_title()) == ("Pendulum-v1", "Walker run")
     lines = {line.get_label(): line.get_ydata().tolist() for line in pendulum.lines}
@@ -153,6 +158,8 @@ def test_runs_are_named_by_what_tells_them_apart():
         "static, algo sac",
         "oht",
     ]
+    lengths = [{**base, "steps": steps} for steps in (100, 200, 100)]
+    assert comparison.labels(lengths) == ["static, steps 100", "static, steps 200", "static, steps 100"]
     wide = {**base, "gamma": 0.9, "hidden": [16, 16]}
     assert comparison.labels([base, wide]) == ["static, gamma 0.99", "static, gamma 0.9"]
     longer = {**base, "hidden": [16, 16]}

@@ -301,6 +301,7 @@ def test_colours_of_the_paper():
 def test_a_label_keeps_its_colour_in_other_company(walker):
     alone, together = figures.colours(["my-method"]), figures.colours(["n1", "my-method", "td3"])
     assert alone["my-method"] == together["my-method"]
+    assert len(set(figures.colours(["n1", "static", "td3", "oht"]).values())) == 4  # the first has the fixed one
     many = figures.colours([f"m{number}" for number in range(len(figures.SPARE) + 1)])
     assert set(many.values()) == set(figures.SPARE)
     figure = drawn(walker, suite("curves", [WALK], labels=["oht-nstep"]))

@@ -179,6 +179,11 @@ def test_as_many_runs_at_once_as_there_are_cpus():
     assert engine.Ray(cpus=2).slots == 1
 
 
+def test_fractions_of_a_gpu_fill_it():
+    assert [engine.fits(part, 1) for part in (0.1, 0.2, 0.3, 1 / 3, 0.5, 1)] == [10, 5, 3, 3, 2, 1]
+    assert (engine.fits(0.3, 0), engine.fits(2, 7)) == (0, 3)
+
+
 def test_without_ray_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UserError, match=r"Ray is not installed.*oht\[ray\]"):

@@ -14,7 +14,7 @@ from oht.experiments import figures, results
 from oht.experiments.results import Curve, Results
 from oht.experiments.suites import Pair, Row, Suite
 
-APART = {*runs.NO_METHOD, "task", "steps"}  # what does not tell the lines of a panel apart
+APART = {*runs.NO_METHOD, "task"}  # what does not tell the lines of a panel apart
 
 
 def compare(folders: Sequence[Path], out: Path) -> list[str]:
@@ -25,13 +25,15 @@ def compare(folders: Sequence[Path], out: Path) -> list[str]:
     evaluated = {run: curve for run, curve in curves.items() if curve is not None}
     if not evaluated:
         raise UserError(f"no run in {', '.join(map(str, folders))} has been evaluated yet.")
-    figure = figures.draw(*_grouped(evaluated))
+    suite, found, repeated = _grouped(evaluated)
+    figure = figures.draw(suite, found)
     try:
         with rc_context({"pdf.fonttype": 42}):
             figure.savefig(out, dpi=figures.DPI)
     except (OSError, ValueError) as error:
         raise UserError(f"the plot cannot be written to {out}: {error}.") from None
-    return [f"left out, because they have no evaluation yet: {', '.join(missing)}."] if missing else []
+    left_out = {"they have no evaluation yet": missing, "others have their settings and seed": repeated}
+    return [f"left out, because {why}: {', '.join(which)}." for why, which in left_out.items() if which]
 
 
 def _below(folder: Path) -> Iterator[Path]:
@@ -42,21 +44,25 @@ def _below(folder: Path) -> Iterator[Path]:
     yield from places
 
 
-def _grouped(curves: dict[Path, Curve]) -> tuple[Suite, Results]:
-    """The runs as if a sweep had trained them: by task and label, numbered as seeds."""
+def _grouped(curves: dict[Path, Curve]) -> tuple[Suite, Results, list[str]]:
+    """The runs as if a sweep had trained them, by task, label and seed; and those whose seed is there already."""
     configs = {run: _config(run) for run in curves}
     groups: dict[Pair, dict[int, Curve]] = {}
+    repeated: list[str] = []
     for task in dict.fromkeys(config["task"] for config in configs.values()):
         own = {run: config for run, config in configs.items() if config["task"] == task}
         for run, label in zip(own, labels(list(own.values())), strict=True):
             seeds = groups.setdefault((task, label), {})
-            seeds[len(seeds)] = curves[run]
+            if own[run]["seed"] in seeds:  # the same run twice would make the band too narrow
+                repeated.append(str(run))
+            else:
+                seeds[own[run]["seed"]] = curves[run]
     steps = max(curve.end for curve in curves.values())
     tasks = tuple(dict.fromkeys(task for task, _ in groups))
     methods = {label: {} for _, label in groups}
     most = max(map(len, groups.values()))
     suite = Suite("comparison", "comparison", "curves", steps, most, (Row(tasks, methods),))
-    return suite, Results(groups, steps, list(groups))
+    return suite, Results(groups, steps, list(groups)), repeated
 
 
 def _config(run: Path) -> dict[str, Any]:
@@ -65,7 +71,12 @@ def _config(run: Path) -> dict[str, Any]:
     try:
         values = tomllib.loads((run / "config.toml").read_text("utf-8"))
         tune = values.pop("tune", {})
-        return {**values, **{f"tune {name}": space for name, space in tune.items()}, "task": str(values["task"])}
+        return {
+            **values,
+            **{f"tune {name}": space for name, space in tune.items()},
+            "task": str(values["task"]),
+            "seed": int(values["seed"]),
+        }
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"{run / 'config.toml'} cannot be read: {error}.") from None
 

@@ -232,7 +232,8 @@ def colours(labels: Iterable[str]) -> dict[str, str]:
         start = zlib.crc32(label.encode()) % len(SPARE)
         spare = SPARE[start:] + SPARE[:start]
         free = (colour for colour in spare if colour not in chosen.values())
-        chosen[label] = COLOURS.get(label) or next(free, spare[0])
+        fixed = COLOURS.get(label)  # a few have the same: names of one method in different suites
+        chosen[label] = fixed if fixed and fixed not in chosen.values() else next(free, spare[0])
     return chosen
 
 

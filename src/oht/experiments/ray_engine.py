@@ -77,7 +77,7 @@ class Ray:
         """How many runs fit on the nodes that are alive now."""
         nodes = (node["Resources"] for node in self._ray.nodes() if node["Alive"])
         wanted = {"CPU": self._cpus, **({"GPU": self._gpus} if self._gpus else {})}
-        return sum(int(min(node.get(kind, 0) // number for kind, number in wanted.items())) for node in nodes)
+        return sum(min(fits(number, node.get(kind, 0)) for kind, number in wanted.items()) for node in nodes)
 
     def start(self, job: Job, path: Path, steps: int, log: Path) -> None:
         path, log = path.absolute(), log.absolute()
@@ -180,6 +180,11 @@ def _worked(order: Order, path: Path, log: Path) -> Answer:
             sentence = f"{type(error).__name__}: {error}"
             traceback.print_exc()
         return Answer(sentence)
+
+
+def fits(part: float, whole: float) -> int:
+    """How many times; a tenth is in binary a little more than a tenth."""
+    return int(whole / part + 1e-9)
 
 
 # Run folders as bytes
