@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tomli_w
+from matplotlib.figure import Figure
 
 import oht
 from environments import search_path
@@ -187,6 +188,53 @@ def test_what_cannot_be_compared_is_one_sentence(capsys):
         assert sentence in err
         assert (out, err.count("\n")) == ("", 1)
     assert not [*Path().rglob("*.png")]
+
+
+def panels(schedule: runs.Columns) -> list[Any]:
+    figure = Figure()
+    drawn = []
+    for draw in plots.schedule_panels(schedule, {"critic_lr"}):
+        drawn.append(figure.add_subplot())
+        draw(figure, drawn[-1])
+    return drawn
+
+
+STEPS = np.array([100.0, 200.0])
+
+
+def test_the_schedule_of_a_race_is_drawn_as_belief_and_shares():
+    schedule = {"env_steps": STEPS, "champion/n_step": np.array([1.0, 3.0]), "sample/0/agent": np.array([1.0, 0.0])}
+    for i, (mean, ratio) in enumerate((([5.0, 6.0], [1.0, 0.5]), ([7.0, 9.0], [1.0, 1.5]))):
+        numbers = {"mean": mean, "error": [0.0, 2.0], "ratio": ratio, "n_step": [3 * i + 1.0] * 2}
+        schedule |= {f"agent/{i}/{name}": np.array(values) for name, values in numbers.items()}
+    belief, shares = panels(schedule)
+    assert [line.get_label() for line in belief.lines] == ["n_step 1", "n_step 4"]
+    np.testing.assert_array_equal([line.get_ydata() for line in belief.lines], [[np.nan, 6.0], [np.nan, 9.0]])
+    first, second, *dots = shares.collections
+    assert [np.max(area.get_paths()[0].vertices[:, 1]) for area in (first, second)] == [1.0, 2.0]
+    assert [dot.get_offsets()[0, 0] for dot in dots] == [200.0, 100.0]  # who played
+
+
+def test_the_schedule_of_a_search_is_drawn_with_its_samples_and_champion():
+    schedule = {"env_steps": STEPS, "critic_lr/mu": np.array([-3.0, -2.0]), "critic_lr/sigma": np.array([1.0, 0.5])}
+    schedule |= {"sample/0/critic_lr": np.array([1e-4, 1e-2]), "sample/0/return": np.array([5.0, -np.inf])}
+    schedule |= {"champion/critic_lr": np.array([1e-3, 1e-4]), "champion/gamma": np.array([0.9, 0.95])}
+    search, gamma = panels(schedule)
+    np.testing.assert_allclose(search.lines[0].get_ydata(), [1e-3, 1e-2])
+    band, played, ring = search.collections
+    bounds = band.get_paths()[0].vertices[:, 1]
+    np.testing.assert_allclose([bounds.min(), bounds.max()], [1e-4, 10**-1.5])
+    np.testing.assert_allclose(played.get_offsets(), [[100, 1e-4]])  # the other was replaced
+    np.testing.assert_allclose(ring.get_offsets(), [[200, 1e-4]])  # the champion, where it is not the mean
+    assert search.get_yscale() == "log"
+    assert (gamma.get_ylabel(), gamma.lines[0].get_ydata().tolist()) == ("gamma", [0.9, 0.95])
+
+
+def test_probabilities_are_drawn_as_areas():
+    schedule = {"env_steps": STEPS, "n_step/p/1": np.array([0.5, 0.2]), "n_step/p/3": np.array([0.5, 0.8])}
+    (areas,) = panels(schedule)
+    assert [area.get_label() for area in areas.collections] == ["n_step = 1", "n_step = 3"]
+    assert [np.max(area.get_paths()[0].vertices[:, 1]) for area in areas.collections] == [0.5, 1.0]
 
 
 def test_runs_of_the_same_name_are_all_drawn_beside_one(monkeypatch, tmp_path):
