@@ -239,7 +239,7 @@ def evaluate_leaders(folder: Path, seeds: Sequence[int], situations: str) -> Non
         if [row["return"] for row in rows] != [f"{row['return_mean']:.6g}" for row in runs.rows(path / "evals.csv")]:
             raise SystemExit(f"{path} is not the run whose evaluations are in {CSV.name}.")
         loaded = oht.load(path)
-        leader = int(race.means(loaded.progress.tuner.belief)[0].argmax())
+        leader = race.leader(loaded.progress.tuner.belief)
         chosen = loaded.setup._replace(tuner=loaded.setup.tuner._replace(champion=lambda *_, leader=leader: leader))
         mean = np.mean(training.evaluate(chosen, loaded.progress, seed=0, number=LEADER_EPISODES))
         loaded.close()
