@@ -285,7 +285,7 @@ def overview(found: Mapping[str, Results]) -> str:
 
 
 def beside_static(suite: Suite, found: Results) -> Iterator[list[str]]:
-    """A seed more of an easy task would move a score more than methods do: only seeds of both count."""
+    """Seeds differ more than methods do, so only seeds of both count."""
     for pair in VERSUS[suite.name].items():
         returns = {task: both for task in found.tasks if (both := on_common_seeds(found, task, pair))[0].size}
         if returns:

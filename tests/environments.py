@@ -146,6 +146,14 @@ class OldStep(Probe):
         return obs, reward, False, info
 
 
+class AnswersInLists(Probe):
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        return list(super().reset(seed=seed))
+
+    def step(self, action: Any) -> Any:
+        return list(super().step(action))
+
+
 class OldReset(Probe):
     """Its `reset` returns the observation alone, as in Gym before 0.26."""
 

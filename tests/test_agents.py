@@ -96,7 +96,10 @@ def test_what_is_no_algorithm_is_refused():
         (3, "mine:own returns something of type int; an algorithm is a function"),
         (whole._replace(hyper={"gamma": 0.99}), "mine:own lacks n_step, which"),
         (whole._replace(hyper={}), "mine:own lacks n_step and gamma, which"),
-        (whole._replace(hyper={"n_step": 1, "gamma": float("nan")}), "the default of gamma in the .* mine:own is nan"),
+        *(
+            (whole._replace(hyper={"n_step": 1, "gamma": bad}), f"the default of gamma in the .* mine:own is {words}")
+            for bad, words in ((float("nan"), "nan"), (np.float32("nan"), "nan"), (None, "None, but must be a number"))
+        ),
         (ValueError("too cold"), "mine:own cannot be made: ValueError: too cold; an algorithm is a function"),
         (UserError("warmth is a temperature."), "^warmth is a temperature.$"),
     ):

@@ -129,7 +129,7 @@ def test_seeds_of_a_method_are_one_line_with_a_band(monkeypatch, capsys):
     pretend(Path("all/d"), [9.0], task="dm/walker-run")
     pretend(Path("all/e"), None)
     pretend(Path("all/.c.part"), [99.0])  # being copied from another machine
-    pretend(Path("all/f"), [99.0, 99.0], seed=1)
+    pretend(Path("all/a_cut_off"), [99.0], seed=1)
     drawn = []
     draw = figures.draw
     monkeypatch.setattr(figures, "draw", lambda *given: drawn.append(draw(*given)) or drawn[-1])
@@ -138,7 +138,7 @@ def test_seeds_of_a_method_are_one_line_with_a_band(monkeypatch, capsys):
     assert out == "all.svg\n"
     assert err.splitlines() == [
         "oht: left out, because they have no evaluation yet: all/e.",
-        "oht: left out, because others have their settings and seed: all/f.",
+        "oht: left out, because others have their settings and seed: all/a_cut_off.",
     ]
     pendulum, walker = drawn[0].axes
     assert (pendulum.get_title(), walker.get_title()) == ("Pendulum-v1", "Walker run")

@@ -113,6 +113,12 @@ def test_an_env_whose_observation_grew_is_made_anew():
     pool.close()
 
 
+def test_answers_may_be_lists():
+    pool = open_pool(environments.AnswersInLists, 1)
+    assert pool.rollout(still, [0])[0].total == 5
+    pool.close()
+
+
 def test_an_env_that_failed_is_made_anew():
     pool = open_pool(BrokenAfterItFailed, 1, env_errors=1)
     assert pool.rollout(still, [0])[0].total == 5

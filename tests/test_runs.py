@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,7 +30,8 @@ from oht.callbacks import Callback
 from oht.envs.backend import EnvError
 from oht.errors import UserError
 from oht.runs import recorder
-from oht.types import Algorithm, Spec, Tuner
+from oht.tuners import static
+from oht.types import Algorithm, Iteration, Proposal, Spec, Tuner
 from test_training import TINY, PaysAction, StopsAfter, same, tiny
 
 
@@ -212,16 +214,51 @@ def test_why_a_run_failed_is_an_event_until_it_is_resumed(tmp_path, monkeypatch)
     assert "failure" not in kinds(oht.resume(tmp_path / "run", env=FollowObservation))
 
 
-def test_why_a_run_crashed_is_an_event_too(tmp_path):
-    class Fails(Callback):
-        def on_iteration(self, iteration):
-            if iteration.iteration == 2:
-                raise ZeroDivisionError("oops")
+class FailsIn(Callback):
+    def __init__(self, hook: str, error: BaseException):
+        self.error = error
+        setattr(self, hook, self.fail)
 
-    with pytest.raises(ZeroDivisionError):
-        tiny(tmp_path / "run", callbacks=[Fails()])
-    last = runs.events(tmp_path / "run")[-1]
-    assert (last["event"], last["iteration"], last["reason"]) == ("failure", 2, "ZeroDivisionError: oops")
+    def fail(self, event: Any) -> None:
+        if getattr(event, "env_steps", 0) >= (50 if isinstance(event, Iteration) else 0):
+            raise self.error
+
+
+@pytest.mark.parametrize(
+    ("hook", "error", "event", "reason"),
+    [
+        ("on_iteration", ZeroDivisionError("oops"), "failure", "ZeroDivisionError: oops"),
+        ("on_iteration", ValueError("line\n" * 9999), "failure", f"ValueError: {'line ' * 95}line [...]"),
+        ("on_start", UserError("no disk."), "failure", "no disk."),
+        ("on_evaluation", UserError("no disk."), "failure", "no disk."),
+        ("on_phase", KeyboardInterrupt(), "stop", "a second signal arrived"),
+    ],
+)
+def test_why_a_run_was_broken_off_is_an_event_too(hook, error, event, reason, tmp_path):
+    with pytest.raises(type(error)):
+        tiny(tmp_path / "run", callbacks=[FailsIn(hook, error)])
+    found = [each for each in runs.events(tmp_path / "run") if each["event"] in ("failure", "stop")]
+    assert [(each["event"], each["reason"]) for each in found] == [(event, reason)]
+
+
+def climbing(settings: Any, tune: Any, base: Mapping[str, float]) -> Tuner:
+    """One agent, and a value for each quarter of the run."""
+
+    def ask(rng, state, clock):
+        value = (1, 2, 3, 4)[int(4 * clock.steps / clock.total)]
+        hyper = {name: np.full(1, value if name == "n_step" else base[name]) for name in base}
+        one = np.zeros(1, int)
+        return state, Proposal(hyper, np.ones(1), one, one, one + clock.iteration)
+
+    return Tuner(1, lambda rng: (), ask, lambda rng, state, p, outcome: (state, {}), lambda rng, state: 0)
+
+
+def test_a_tuner_is_not_asked_for_values_beyond_the_end_of_the_run(tmp_path):
+    method = oht.Method("a schedule", static.Static, climbing)
+    settings: dict[str, Any] = {**TINY, "method": method, "out": tmp_path / "run"}
+    run = oht.train(FollowObservation, **settings)
+    assert run.finished
+    assert oht.load(run.path, env=FollowObservation, method=method).finished
 
 
 # The best agent

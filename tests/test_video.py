@@ -162,6 +162,13 @@ def test_an_env_that_cannot_draw_is_one_sentence(make, sentence, run, tmp_path, 
     assert not [*tmp_path.iterdir()]
 
 
+def test_an_env_that_was_trained_with_a_render_mode_gets_that_of_the_video():
+    """Its maker takes one, then, though it does not name it."""
+    env = rendered.asked_to_draw(lambda **options: gymnasium.make("Pendulum-v1", **options), render_mode="human")
+    assert env.render_mode == "rgb_array"
+    env.close()
+
+
 def test_other_observations_than_the_policys_are_refused():
     with pytest.raises(UserError, match="has 1 observations and 1 actions, but the policy was trained with 5 and 1"):
         Scene(Drawn, 5, 1)

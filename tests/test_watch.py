@@ -104,6 +104,18 @@ def test_what_a_run_has_reached(tmp_path):
     json.dumps(row, allow_nan=False)
 
 
+def test_the_same_run_twice_is_one_seed(tmp_path):
+    for name, evals in (("a", [5.0]), ("b", [1.0, 3.0]), ("c", [3.0, 5.0])):
+        make_run(tmp_path / name, evals=evals, seed=int(name == "c"))
+    found = Folder(tmp_path).runs()
+    labels = runnames.labels(found)
+    mean = traces(return_pictures.returns(found, labels)[0])["static (2 seeds)"]
+    assert mean["y"][-1] == 4.0
+    assert len(return_pictures.returns(found, labels, each=True)[0].data) == 3
+    page = html_report.report(tmp_path)
+    assert '>static</td><td class="">Pendulum-v1</td><td class="number">2</td><td class="number">4.0 ± 1.0</td>' in page
+
+
 def test_a_run_that_trains_has_a_speed_of_late_and_a_time_left(tmp_path):
     path = make_run(tmp_path / "a", events=[happened("start")], steps=1300)
     run = the_run(path)

@@ -420,18 +420,17 @@ def _continue(path: Path, setup: Setup, t: Progress, counters: dict[str, Any], c
                 recorder.checkpoint(t)  # from the first moment on there is a state to continue from
                 callbacks.start(Start(path, config.flat(setup.config), t.env_steps))
                 t = _train(setup, t, recorder, callbacks, interrupted)
-                result = Run(path, setup, t)
-                reason = "" if result.finished else callbacks.stop or "a signal arrived"
+                reason = "" if t.env_steps >= setup.config.run.steps else callbacks.stop or "a signal arrived"
                 if reason:
                     recorder.event("stop", t, reason=reason)
                 recorder.checkpoint(t)  # a run that is resumed to more steps does not have the last evaluation
-                if result.finished:
+                if not reason:
                     if recorder.evaluated < t.env_steps:
                         callbacks.tell(_last_evaluation(setup, t, recorder, callbacks))
                     recorder.event("end", t)
+                result = Run(path, setup, t)
             except BaseException as error:
-                if not isinstance(error, UserError):  # an error of a callback, an algorithm or a tuner
-                    recorder.crash(error)
+                recorder.broken_off(error)
                 callbacks.end(recorder.end("failed", str(error) or type(error).__name__))
                 raise
             callbacks.end(recorder.end("stopped" if reason else "done", reason))
@@ -495,7 +494,7 @@ def _failed(error: UserError, setup: Setup, t: Progress, recorder: Recorder, cal
     """Save the state from before the error and record it; return the error with what would help."""
     _note_dropped(setup, t, None, callbacks)  # a resumed run drops them again, and then records them
     recorder.checkpoint(t)
-    recorder.event("failure", t, reason=str(error))
+    recorder.broken_off(error)
     if isinstance(error, EnvError) and not setup.config.run.env_errors:
         hint = f"to repeat such episodes: oht train --resume {recorder.path} --env-errors 5"
         return EnvError(f"{str(error).rstrip('.')} ({hint}).")

@@ -1,4 +1,7 @@
-"""All randomness of a run, from its seed: a stream of its own for each purpose and number, each used once."""
+"""All randomness of a run, from its seed: a stream of its own for each purpose and number, each used for one thing.
+
+The plan of an iteration may be asked for again, before an evaluation and when a run is loaded: it is the same plan.
+"""
 
 from __future__ import annotations
 

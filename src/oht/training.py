@@ -134,9 +134,9 @@ def explore_at_random(setup: Setup, t: Progress) -> Progress:
 
 
 def planned(setup: Setup, t: Progress) -> tuple[Any, Proposal]:
-    """What the tuner wants of the next iteration, and its state then."""
+    """What the tuner wants of the next iteration, and its state then; after the last one, of one more like it."""
     run = setup.config.run
-    clock = Clock(t.env_steps, run.steps, t.iteration)
+    clock = Clock(min(t.env_steps, run.steps - 1), run.steps, t.iteration)
     return setup.tuner.ask(seeds.generator(run.seed, "ask", t.iteration), t.tuner, clock)
 
 

@@ -55,7 +55,8 @@ def checked(name: str, factory: Callable[..., Algorithm], options: Mapping[str, 
             'add what is missing, as in hyper = {"n_step": 1, "gamma": 0.99, ...}.'
         )
     for hyper, default in made.hyper.items():
-        settings.within(f"the default of {hyper} in the algorithm {name}", default, None, None)
+        what = f"the default of {hyper} in the algorithm {name}"
+        settings.within(what, settings.number(what, default), None, None)
     return made
 
 

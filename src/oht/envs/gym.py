@@ -103,11 +103,12 @@ class Flat:
         return f" at step {self._steps} of the episode with seed {self._seed}" if self._seed is not None else ""
 
 
-def _answer(method: Callable[[], Any], parts: Sequence[str]) -> tuple:
+def _answer(method: Callable[[], Any], parts: Sequence[str]) -> Sequence[Any]:
     """What a method of an env returns, which should have these parts; those of the old Gym differ."""
     answer = method()
-    if not isinstance(answer, tuple) or len(answer) != len(parts):
-        found = f"{len(answer)} values" if isinstance(answer, tuple) else f"one {type(answer).__name__}"
+    several = isinstance(answer, tuple | list)
+    if not several or len(answer) != len(parts):
+        found = f"{len(answer)} values" if several else f"one {type(answer).__name__}"
         raise TypeError(f"it returned {found}, not ({', '.join(parts)})")
     return answer
 

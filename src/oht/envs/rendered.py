@@ -107,7 +107,7 @@ def asked_to_draw(make: Callable[..., gymnasium.Env], **options: Any) -> gymnasi
         takes = "render_mode" in inspect.signature(make).parameters
     except (TypeError, ValueError):
         takes = False
-    options.pop("render_mode", None)  # that of the training
+    takes |= options.pop("render_mode", None) is not None  # the training gave it one
     env = make(**options, render_mode="rgb_array") if takes else make(**options)
     if env.render_mode != "rgb_array":
         env.close()

@@ -48,15 +48,16 @@ def _grouped(curves: dict[Path, Curve]) -> tuple[Suite, Results, list[str]]:
     """The runs as if a sweep had trained them, by task, label and seed; and those whose seed is there already."""
     configs = {run: _config(run) for run in curves}
     groups: dict[Pair, dict[int, Curve]] = {}
+    of_seed: dict[tuple[str, str, int], list[Path]] = {}
     repeated: list[str] = []
     for task in dict.fromkeys(config["task"] for config in configs.values()):
         own = {run: config for run, config in configs.items() if config["task"] == task}
         for run, label in zip(own, labels(list(own.values())), strict=True):
-            seeds = groups.setdefault((task, label), {})
-            if own[run]["seed"] in seeds:  # the same run twice would make the band too narrow
-                repeated.append(str(run))
-            else:
-                seeds[own[run]["seed"]] = curves[run]
+            of_seed.setdefault((task, label, own[run]["seed"]), []).append(run)
+    for (task, label, seed), same in of_seed.items():
+        longest, *others = sorted(same, key=lambda run: -curves[run].end)  # the same run twice: a band too narrow
+        groups.setdefault((task, label), {})[seed] = curves[longest]
+        repeated += map(str, others)
     steps = max(curve.end for curve in curves.values())
     tasks = tuple(dict.fromkeys(task for task, _ in groups))
     methods = {label: {} for _, label in groups}

@@ -17,7 +17,7 @@ from oht import runs
 from oht.errors import UserError
 from oht.report import return_pictures, rundata, runnames, tuning_pictures
 from oht.report.figure_parts import Figure, duration
-from oht.report.rundata import Evaluation, RunData
+from oht.report.rundata import Evaluation, RunData, one_of_each_seed
 from oht.report.watch import WEB, plotly_js
 
 MOST_DETAILS = 24  # runs with pictures of their own; of more, only the first seed of each method has them
@@ -111,7 +111,8 @@ def _numbers(found: Sequence[RunData], labels: Mapping[str, str]) -> str:
     tables = []
     if any(len(members) > 1 for members in groups.values()):
         head = ("method", "task", "seeds", "final evaluation", "best evaluation", "cost", "env steps", "wall time")
-        rows = [[label, task, str(len(members)), *_group_numbers(members)] for (task, label), members in groups.items()]
+        seeds = {pair: one_of_each_seed(members) for pair, members in groups.items()}
+        rows = [[label, task, str(len(own)), *_group_numbers(own)] for (task, label), own in seeds.items()]
         tables.append(_table(head, rows, numeric=range(2, 8)))
         tables.append('<p class="note">Means over the seeds ± one standard error.</p>')
     head = ("method", "task", "seed", "final evaluation", "best evaluation", "cost", "env steps", "wall time", "state")

@@ -18,7 +18,7 @@ from oht.report.figure_parts import (
     thinned,
     time_unit,
 )
-from oht.report.rundata import RunData
+from oht.report.rundata import RunData, one_of_each_seed
 
 By = Literal["steps", "time"]
 FEWEST_POINTS = 60  # of each line, however many lines there are
@@ -37,7 +37,8 @@ def returns(chosen: Sequence[RunData], labels: Mapping[str, str], by: By = "step
         for run in members:
             groups.setdefault(labels[run.id], []).append(run)
         data: list[Trace] = []
-        for label, seeds in groups.items():
+        for label, every in groups.items():
+            seeds = every if each else one_of_each_seed(every)
             if len(seeds) > 1 and not each:
                 data += _mean_with_band(label, colours[label], seeds, by, unit)
             else:

@@ -8,7 +8,7 @@ import json
 import os
 import time
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
@@ -105,6 +105,15 @@ class RunData:
 
     def events(self) -> list[Event]:
         return runs.events(self.path)
+
+
+def one_of_each_seed(members: Iterable[RunData]) -> list[RunData]:
+    """Of runs of one method the longest of each seed: the same run twice is no second seed."""
+    longest: dict[int, RunData] = {}
+    for run in members:
+        known = longest.setdefault(run.seed, run)
+        longest[run.seed] = run if run.env_steps > known.env_steps else known
+    return list(longest.values())
 
 
 class Cached(Generic[T]):

@@ -4,6 +4,7 @@ import contextlib
 import math
 import time
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -16,6 +17,8 @@ from oht.runs.eventlog import EventLog
 from oht.runs.folder import EVENTS, FACTS, TABLES
 from oht.training import Champion, Progress, Setup
 from oht.types import End, Evaluation, Iteration
+
+MOST_OF_REASON = 500  # characters of why a run was broken off
 
 
 class Clocks(NamedTuple):
@@ -48,6 +51,7 @@ class Recorder:
         self._without_updates = dict.fromkeys(_metric_names(setup, t), math.nan)
         self._before, self._since = Clocks(counters.get("wall", 0.0), counters.get("cpu", 0.0)), Clocks.now()
         self.saved = time.monotonic()
+        self._broken_off = False
         self._latest, self._latest_wall = t, self._before.wall  # at the last iteration, or the start
 
     def clocks(self) -> Clocks:
@@ -112,10 +116,17 @@ class Recorder:
         means = result["return_mean"], result["return_std"]
         return Evaluation(t.iteration, t.env_steps, clocks.wall, returns, *means, record)
 
-    def crash(self, error: BaseException) -> None:
-        """Note why the run ends here, if the folder can still be written."""
+    def broken_off(self, error: BaseException) -> None:
+        """Note once why the run ends here, if the folder can still be written."""
+        if self._broken_off:
+            return
+        self._broken_off = True
+        words = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}".rstrip(": ")
+        kind, reason = "failure", shorten(words, MOST_OF_REASON)
+        if isinstance(error, KeyboardInterrupt):
+            kind, reason = "stop", "a second signal arrived"
         with contextlib.suppress(OSError):
-            self.event("failure", self._latest, reason=f"{type(error).__name__}: {error}".rstrip(": "))
+            self.event(kind, self._latest, reason=reason)
 
     def end(self, state: Literal["done", "stopped", "failed"], reason: str) -> End:
         """The end of the run, as far as it is written."""

@@ -80,7 +80,9 @@ def race(settings: Race, tune: Tune, base: Mapping[str, float], follow: bool) ->
     space = Space(tune, known)
     for name in space.names:
         if name in SHOWN:
-            raise UserError(f"{name} is already a column of the schedule for each agent: call what is tuned otherwise.")
+            raise UserError(
+                f"{name} is already a column of the schedule for each agent: give the hyper-parameter another name."
+            )
     number = population_of(settings, space, known)
     everyone = np.arange(number)
 
