@@ -31,6 +31,7 @@ from oht.experiments import figures, results, scores, suites
 from oht.experiments.job import finished
 from oht.experiments.result_tables import PAPER
 from oht.experiments.results import Curve, Results
+from oht.experiments.scores import Scores
 from oht.experiments.suites import Job, Suite
 from oht.hyper import HYPER_PARAMETERS
 from oht.tuners.columns import CHAMPION, tuned
@@ -279,7 +280,8 @@ def tables_of(suite: Suite, found: Results) -> list[str]:
 
 def overview(found: Mapping[str, Results]) -> str:
     """A line for each method beside its static agent, by the runs of the same tasks and seeds."""
-    header = ["suite", "method: score", "static TD3: score", "runs of each", "tasks where the method's mean is higher"]
+    header = ["suite", "method: score", "static TD3: score", "difference, 95 % interval", "runs of each"]
+    header += ["tasks where the method's mean is higher"]
     lines = [line for name, has in found.items() for line in beside_static(source(name), has)]
     return markdown(header, lines)
 
@@ -289,10 +291,26 @@ def beside_static(suite: Suite, found: Results) -> Iterator[list[str]]:
     for pair in VERSUS[suite.name].items():
         returns = {task: both for task in found.tasks if (both := on_common_seeds(found, task, pair))[0].size}
         if returns:
-            cells = [f"{suite.title_of(label)}: {scored(returns, side):.2f}" for side, label in enumerate(pair)]
-            ahead = sum(own.mean() > others.mean() for own, others in returns.values())
-            number = sum(own.size for own, _ in returns.values())
-            yield [suite.title, *cells, str(number), f"{ahead} of {len(returns)}"]
+            own, others = ([scores.normalised(task, both[side]) for task, both in returns.items()] for side in (0, 1))
+            cells = [
+                f"{suite.title_of(label)}: {scores.mean(z):.2f}" for label, z in zip(pair, (own, others), strict=True)
+            ]
+            ahead = sum(x.mean() > y.mean() for x, y in zip(own, others, strict=True))
+            number = sum(x.size for x in own)
+            yield [suite.title, *cells, difference(own, others), str(number), f"{ahead} of {len(returns)}"]
+
+
+def difference(own: Scores, others: Scores) -> str:
+    """Of the mean scores, with its interval where every task has at least three seeds."""
+    value = float(ahead_by(own, others))
+    if min(map(len, own)) < scores.MIN_SEEDS:
+        return f"{value:+.2f}"
+    low, high = scores.stratified_bootstrap(ahead_by, own, others)
+    return f"{value:+.2f} [{low:+.2f}, {high:+.2f}]"
+
+
+def ahead_by(own: Scores, others: Scores) -> np.ndarray:
+    return scores.mean(own) - scores.mean(others)
 
 
 def on_common_seeds(found: Results, task: str, pair: tuple[str, str]) -> tuple[np.ndarray, np.ndarray]:
@@ -300,11 +318,6 @@ def on_common_seeds(found: Results, task: str, pair: tuple[str, str]) -> tuple[n
     own, others = (found.curves.get((task, label), {}) for label in pair)
     seeds = sorted(own.keys() & others.keys())
     return np.array([own[s].return_mean[-1] for s in seeds]), np.array([others[s].return_mean[-1] for s in seeds])
-
-
-def scored(returns: Mapping[str, tuple[np.ndarray, np.ndarray]], side: int) -> float:
-    """The mean over tasks of the normalised returns of one side."""
-    return float(np.mean([scores.normalised(task, both[side]).mean() for task, both in returns.items()]))
 
 
 def with_tables(page: str, found: Mapping[str, Results]) -> str:

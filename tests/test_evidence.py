@@ -197,6 +197,15 @@ def test_the_overview_compares_with_static_on_the_tasks_and_seeds_of_both(tables
         {**returns, (cheetah, "oht"): (100, 700), (walker, "ratio2"): (500,), ("dm/walker-walk", "ratio2"): (1,)},
     )
     assert EVIDENCE["overview"](EVIDENCE["all_found"](["dense"])).splitlines()[2:] == [
-        "| Dense rewards from the default values | oht, its portfolio: 0.20 | TD3: 0.35 | 3 | 1 of 2 |",
-        "| Dense rewards from the default values | TD3, replay ratio 2: 0.50 | TD3: 0.10 | 1 | 1 of 1 |",
+        "| Dense rewards from the default values | oht, its portfolio: 0.20 | TD3: 0.35 | -0.15 | 3 | 1 of 2 |",
+        "| Dense rewards from the default values | TD3, replay ratio 2: 0.50 | TD3: 0.10 | +0.40 | 1 | 1 of 1 |",
     ]
+
+
+def test_the_difference_has_an_interval_from_three_seeds_on(tables):
+    walker, cheetah = "dm/walker-run", "dm/cheetah-run"
+    static = {(walker, "static"): (100, 100, 100), (cheetah, "static"): (200, 200, 200)}
+    store(tables, {**static, (walker, "oht"): (300, 300, 600), (cheetah, "oht"): (200, 200, 200)})
+    line = EVIDENCE["overview"](EVIDENCE["all_found"](["dense"])).splitlines()[2]
+    # the walker's mean is 300 to 600, if one seed is drawn three times; both tasks together: half of its lead
+    assert line.endswith("| oht, its portfolio: 0.30 | TD3: 0.15 | +0.15 [+0.10, +0.25] | 6 | 1 of 2 |")
