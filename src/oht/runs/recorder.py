@@ -118,7 +118,7 @@ class Recorder:
 
     def broken_off(self, error: BaseException) -> None:
         """Note once why the run ends here, if the folder can still be written."""
-        if self._broken_off:
+        if self._broken_off or not self._is_there():
             return
         self._broken_off = True
         words = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}".rstrip(": ")
@@ -148,8 +148,11 @@ class Recorder:
         self.saved = time.monotonic()
 
     def _check_folder(self) -> None:
-        if not (self.path / FACTS).exists():
+        if not self._is_there():
             raise UserError(f"{self.path} was deleted or moved while the run was training, so the run has stopped.")
+
+    def _is_there(self) -> bool:
+        return (self.path / FACTS).exists()
 
     def __enter__(self) -> "Recorder":
         return self
