@@ -16,7 +16,7 @@ import pytest
 
 import oht
 from environments import FollowObservation
-from oht import methods, seeds
+from oht import csvtables, methods, seeds
 from oht.asktell import AskTell, Plan
 from oht.callbacks import Callback
 from oht.errors import UserError
@@ -271,6 +271,21 @@ def test_infinite_returns_are_saved(tmp_path):
     tuner.tell([math.inf], 10)
     tuner.save(tmp_path / "tuner.npz")
     assert AskTell.load(tmp_path / "tuner.npz").schedule == tuner.schedule
+
+
+def test_numbers_of_numpy_are_saved(tmp_path):
+    def tell(*_):
+        return np.zeros(1), {"better": np.bool_(True), "leader": np.int64(2), "mean": np.float32(0.5)}
+
+    tuner = AskTell(OWN._replace(make=lambda own, tune, base: OWN.make(own, tune, base)._replace(tell=tell)), steps=99)
+    tuner.ask()
+    tuner.tell([1.0], 10)
+    tuner.save(tmp_path / "tuner.npz")
+    assert tuner.schedule == [{"iteration": 1, "env_steps": 10, "better": True, "leader": 2, "mean": 0.5}]
+    table = csvtables.Table(tmp_path / "schedule.csv")
+    table.append({"better": np.bool_(True)})
+    table.close()
+    assert csvtables.rows(tmp_path / "schedule.csv") == [{"better": 1.0}]
 
 
 # A method of the user's own

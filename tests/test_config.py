@@ -6,9 +6,10 @@ from dataclasses import dataclass, fields
 import pytest
 
 import oht
-from oht import config, settings
+from oht import config, methods, settings
 from oht.agents.td3 import td3
 from oht.errors import UserError
+from oht.types import Method
 
 TASK = {"task": "Pendulum-v1"}
 
@@ -123,6 +124,16 @@ def test_a_name_that_algorithm_and_method_share_is_refused():
     with pytest.raises(UserError, match="epsilon is a hyper-parameter of own and a setting of the run or of oht-nstep"):
         config.resolve(values, own)
     assert config.resolve({**values, "method": "oht", "epsilon": 0.2}, own).hyper == {"epsilon": 0.2}
+
+
+def test_a_name_that_an_option_and_a_setting_share_is_refused():
+    @dataclass(frozen=True)
+    class Steps:
+        hidden: float = settings.setting(0.7, "of a tuner")
+
+    own = Method("own", Steps, methods.METHODS["static"].make)
+    with pytest.raises(UserError, match="hidden is an option of td3 and a setting of the run or of"):
+        config.resolve({"task": "Pendulum-v1", "method": "own"}, method=own)
 
 
 def test_a_setting_without_help_has_its_default_only():

@@ -91,6 +91,27 @@ class BrokenAfterItFailed(environments.Probe):
         return 1.0
 
 
+class StaysNan(environments.Probe):
+    """The state of its first env becomes NaN in the third step, and would stay so for ever."""
+
+    made = 0
+
+    def __init__(self):
+        super().__init__()
+        StaysNan.made += 1
+        self.state = 0.0
+
+    def observe(self):
+        if StaysNan.made == 1 and self.time >= 3:
+            self.state = np.nan
+        return np.array([self.state], np.float32)
+
+
+class CannotBeClosed(environments.Raises):
+    def close(self):
+        raise RuntimeError("not connected")
+
+
 class Grows(environments.FollowObservation):
     """Its first env gives one number too many in the third step, and would for ever."""
 
@@ -110,6 +131,20 @@ def test_an_env_whose_observation_grew_is_made_anew():
     pool = open_pool(Grows, 1, workers=0, env_errors=1)
     assert len(pool.rollout(still, [0])) == 1
     assert Grows.made == 2
+    pool.close()
+
+
+def test_an_env_whose_state_is_nan_is_made_anew():
+    pool = open_pool(StaysNan, 1, workers=0, env_errors=1)
+    assert pool.rollout(still, [0])[0].total == 5
+    assert [StaysNan.made, len(pool.dropped)] == [2, 1]
+    pool.close()
+
+
+def test_the_error_is_that_of_the_env_even_if_it_cannot_be_closed(tmp_path):
+    with pytest.raises(UserError, match="the wheel came off"):
+        oht.train(CannotBeClosed, out=tmp_path / "run", **{**TINY, "start_steps": 1})
+    pool = open_pool(CannotBeClosed, 1, workers=0)
     pool.close()
 
 

@@ -49,8 +49,8 @@ IMPORTS: dict[str, set[str]] = {  # each imports only from those above it, and e
         *("api", "callbacks", "config", "envs", "lookup", "machine", "runs", "settings", "signals", "spaces", "types"),
     },
     "parsing": set(),
-    "train_command": {"agents", "api", "config", "experiments", "hyper", "methods", "parsing", "settings"},
-    "cli": {"api", "experiments", "parsing", "report", "runs", "settings", "train_command"},
+    "train_command": {"agents", "api", "config", "experiments", "hyper", "methods", "parsing", "settings", "signals"},
+    "cli": {"api", "experiments", "parsing", "report", "runs", "settings", "signals", "train_command"},
 }
 
 

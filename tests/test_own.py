@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import oht
-from oht import cli, config, lookup
+from oht import agents, cli, config, lookup
+from oht.errors import UserError
 from oht.experiments import job, suites
 from oht.report.plots import plot_run
 from test_training import TINY, StopsAfter, same
@@ -193,6 +194,21 @@ def test_a_run_whose_method_is_gone_says_what_to_do(folder, tmp_path, monkeypatc
     error = capsys.readouterr().err
     assert "was trained with the method 'own_bandit:BANDIT', which is not found here: the method" in error
     assert "run this where it can be imported, or give it again from Python, as in oht.load(path, method=...)" in error
+
+
+def test_one_that_has_no_name_is_never_taken_for_one_of_ohts_own(tmp_path):
+    def td3(spec, *, hidden=(8,)):
+        made = agents.factory("td3")(spec, hidden=hidden)
+        return made._replace(hyper={**made.hyper, "gamma": np.float32(0.5)})  # a number of NumPy, too
+
+    oht.train(TASK, algo=td3, out=tmp_path / "run", **TINY).close()
+    values = config.read_file(tmp_path / "run" / "config.toml")
+    assert "<locals>.td3" in values["algo"]
+    assert values["gamma"] == 0.5
+    for again in (oht.load, oht.resume):
+        with pytest.raises(UserError, match=r"it is a lambda or was made inside of a function; give it again"):
+            again(tmp_path / "run")
+    assert oht.load(tmp_path / "run", algo=td3).setup.config.hyper["gamma"] == 0.5
 
 
 def test_ask_tell_takes_the_same_name():

@@ -212,6 +212,12 @@ def test_what_is_not_supported_is_refused(make, sentence: str, workers: int):
         open_pool(make, 2, workers=workers)
 
 
+def test_a_function_that_gives_the_same_env_again_is_refused():
+    env = environments.FollowObservation()
+    with pytest.raises(UserError, match="gave the same env twice; it should make a new one at each call"):
+        open_pool(lambda: gymnasium.wrappers.TimeLimit(env, 5), 2)
+
+
 def test_a_dead_worker_is_replaced_and_its_episodes_are_the_same(tmp_path: Path):
     seeds = [1, 2, 3, 4]
     healthy = open_pool(environments.FollowObservation, 4, workers=0)

@@ -425,6 +425,30 @@ def test_the_second_signal_raises_at_once():
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
 
 
+@pytest.mark.parametrize("first", ["request", "signal"])
+def test_a_request_to_stop_and_a_signal_are_not_two_signals(first):
+    """A scheduler sends a signal to a sweep and to its runs; then the sweep asks its runs to stop, too."""
+    acts = [signals.request_stop, lambda: os.kill(os.getpid(), signal.SIGTERM)]
+    with signals.interruption() as interrupted:
+        for act in acts if first == "request" else reversed(acts):
+            act()
+            assert interrupted()
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    with signals.interruption() as interrupted:
+        assert not interrupted()
+
+
+def test_tables_are_read_after_the_current_folder_has_changed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = oht.train(FollowObservation, out="run", **TINY)
+    monkeypatch.chdir("/")
+    assert run.evals
+    assert run.schedule
+    assert run.metrics
+    assert run.events
+
+
 def test_signals_are_left_alone_in_other_threads():
     found = []
 

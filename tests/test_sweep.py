@@ -170,6 +170,18 @@ def test_a_live_table_on_a_terminal(tmp_path):
     assert any("1 running, 1 waiting" in line for line in lines)
 
 
+def test_a_second_ctrl_c_in_python_raises_and_does_not_end_the_process(tmp_path):
+    class Stubborn(Pretending):
+        def poll(self) -> list[Ended]:
+            os.kill(os.getpid(), signal.SIGINT)
+            return []
+
+    engine = Stubborn()
+    with pytest.raises(KeyboardInterrupt):
+        swept(SUITE_OF_TWO, tmp_path, engine)
+    assert engine.closed
+
+
 # One folder, one set of settings
 
 
@@ -509,7 +521,8 @@ def test_the_same_command_again_gives_the_same_files(tmp_path, quick):
     completed(process, -signal.SIGKILL)
 
     process = in_the_middle(broken, times=3)
-    process.send_signal(signal.SIGINT)
+    for pid in (*children(process.pid), process.pid):  # as a scheduler does
+        os.kill(pid, signal.SIGTERM)
     told = completed(process, 130)
     assert "2 stopped" in told
     assert "the same command continues." in told

@@ -92,6 +92,7 @@ class Run:
     def __init__(self, path: Path, setup: Setup, progress: Progress, best: Champion | None = None):
         """With `best` every agent is that one."""
         self.path, self.setup, self.progress = path, setup, progress
+        self._folder = path.absolute()  # the current folder may change
         self.policy = Policy(setup, best or training.champion(setup, progress))
         everyone = setup.tuner.population
         self._hyper = {name: np.full(everyone, value) for name, value in best.hyper.items()} if best else None
@@ -109,22 +110,22 @@ class Run:
     @property
     def schedule(self) -> list[dict[str, float]]:
         """How the hyper-parameters moved: the rows of schedule.csv."""
-        return runs.rows(self.path / "schedule.csv")
+        return runs.rows(self._folder / "schedule.csv")
 
     @property
     def evals(self) -> list[dict[str, float]]:
         """The evaluations: the rows of evals.csv."""
-        return runs.rows(self.path / "evals.csv")
+        return runs.rows(self._folder / "evals.csv")
 
     @property
     def metrics(self) -> list[dict[str, float]]:
         """The iterations: the rows of metrics.csv."""
-        return runs.rows(self.path / "metrics.csv")
+        return runs.rows(self._folder / "metrics.csv")
 
     @property
     def events(self) -> list[runs.Event]:
         """What happened and when: the lines of events.jsonl."""
-        return runs.events(self.path)
+        return runs.events(self._folder)
 
     @property
     def env_errors(self) -> int:
@@ -148,7 +149,7 @@ class Run:
         from oht.report import videos
 
         episodes, seed = evaluation_numbers(episodes, seed)
-        file = Path(path) if path is not None else self.path / "video.mp4"
+        file = Path(path) if path is not None else self._folder / "video.mp4"
         videos.check(file)
         run, pool = self.setup.config.run, self.setup.eval_pool
         scene = Scene(self.setup.env or run.task, pool.obs, pool.action, self.setup.config.env_kwargs)
@@ -211,7 +212,7 @@ def train(
     env = task if callable(task) else None
     own_algo = algo if callable(algo) else None
     own_method = method if isinstance(method, Method) else None
-    values = {**settings, "task": _env_name(env) if env else task, "algo": _name(algo) if own_algo else algo}
+    values = {**settings, "task": _name(env) if env else task, "algo": _name(algo) if own_algo else algo}
     values["method"] = _name(own_method, own_method.make) if own_method else method
     resolved = config.resolve(values, own_algo, own_method)
     run, hooks = resolved.run, _callbacks(resolved, progress, callbacks)
@@ -301,18 +302,16 @@ def evaluation_numbers(episodes: Any, seed: Any) -> tuple[int, int]:
 
 
 def _name(thing: Any, maker: Any = None) -> str:
-    """`module:name` of a user's object, by which it is found again; a plain name where that is not possible."""
-    maker = maker or thing
-    plain = getattr(maker, "__name__", type(maker).__name__).strip("<>")
-    return lookup.place_of(thing, getattr(maker, "__module__", None)) or plain
+    """`module:name` of a user's object, by which it is found again, or one by which nothing is ever found.
 
-
-def _env_name(make: Callable[[], Any]) -> str:
-    """The same for a function or class that makes an env; one with arguments bound to it is not found by its name."""
-    if isinstance(make, partial):
-        return f"{_env_name(make.func)}(...)"
-    qualified = f"{make.__module__}:{getattr(make, '__qualname__', type(make).__name__)}"
-    return lookup.place_of(make, make.__module__) or qualified
+    `maker` is a function of the same module, for an object that does not know its own.
+    """
+    maker, bound = maker or thing, ""
+    while isinstance(maker, partial):
+        maker, bound = maker.func, "(...)"
+    name = getattr(maker, "__qualname__", type(maker).__name__)
+    hidden = (name if "<" in name else f"<{name}>") + bound
+    return lookup.place_of(thing, maker.__module__) or f"{maker.__module__}:{hidden}"
 
 
 def _callbacks(resolved: config.Config, progress: bool, given: Sequence[Any]) -> Callbacks:

@@ -233,13 +233,15 @@ def _sweep(options: argparse.Namespace) -> int:
     from oht import settings
     from oht.experiments import suites
     from oht.experiments.sweep import sweep
+    from oht.signals import exit_process
 
     given = {name: getattr(options, name) for name in ("steps", "seeds") if getattr(options, name) is not None}
     extra = dict(assignment(text, "--set NAME=VALUE", "--set batch_size=256") for text in options.set)
     suite = suites.load(options.suite, runnable=True).narrowed(options.tasks, options.methods)
     suite = suite.with_budget(**{name: settings.number(name, value, int) for name, value in given.items()})
     suite = suite.with_settings(extra)
-    return sweep(suite, options.out or Path("runs", suite.name), engine=_engine(options), console=Console())
+    root = options.out or Path("runs", suite.name)
+    return sweep(suite, root, engine=_engine(options), console=Console(), second=exit_process)
 
 
 def _engine(options: argparse.Namespace) -> "Engine":

@@ -82,9 +82,10 @@ class Config:
             algorithm = self.method.adapt(self.tuner, self.tune, algorithm)
         return normalised(algorithm, spec) if self.run.normalise else algorithm
 
-    def with_hyper(self, defaults: Mapping[str, float]) -> "Config":
+    def with_hyper(self, defaults: Mapping[str, Any]) -> "Config":
         """The same with the algorithm's defaults written out."""
-        return replace(self, hyper={**defaults, **self.hyper})
+        plain = {n: v.item() if hasattr(v, "item") else v for n, v in defaults.items()}  # NumPy or JAX
+        return replace(self, hyper={**plain, **self.hyper})
 
 
 def resolve(
@@ -112,9 +113,10 @@ def resolve(
 
     options = {name: _option(name, given.pop(name, default)) for name, default in own.items()}
     defaults = agents.checked(run.algo, algorithm, options).hyper
-    for name in defaults.keys() & {*settings.names(RunSettings), *settings.names(method.settings)}:
+    for name in {**own, **defaults}.keys() & {*settings.names(RunSettings), *settings.names(method.settings)}:
+        what = "a hyper-parameter" if name in defaults else "an option"
         raise UserError(
-            f"{name} is a hyper-parameter of {run.algo} and a setting of the run or of {run.method}, so that nobody "
+            f"{name} is {what} of {run.algo} and a setting of the run or of {run.method}, so that nobody "
             "knows which is meant; give that of the algorithm another name."
         )
     hyper = {n: _hyper(n, given.pop(n)) for n in defaults if n in given}

@@ -150,7 +150,8 @@ def truncate(path: Path, size: int) -> None:
 
 def _cell(value: Any) -> str:
     """Short and exact: reading it back as float32 or int gives the same number; true and false are 1 and 0."""
-    return f"{value:.9g}" if isinstance(value, float) else str(int(value) if isinstance(value, bool) else value)
+    plain = int(value) if isinstance(value, bool | np.bool_) else value
+    return f"{plain:.9g}" if isinstance(plain, float) else str(plain)
 
 
 def _header(path: Path) -> list[str] | None:

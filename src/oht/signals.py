@@ -13,23 +13,38 @@ def exit_process(number: int) -> None:
     os._exit(128 + number)
 
 
-def _raise(number: int) -> None:
+_requests: list[threading.Event] = []  # one for each interruption under way
+
+
+def request_stop() -> None:
+    """What a first signal does, but a signal that arrives later is not the second; without an interruption: the end."""
+    for requested in _requests:
+        requested.set()
+    if not _requests:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def raise_interrupt(number: int) -> None:
     raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
 def interruption(
-    first: Callable[[], None] | None = None, second: Callable[[int], None] = _raise
+    first: Callable[[], None] | None = None, second: Callable[[int], None] = raise_interrupt
 ) -> Iterator[Callable[[], bool]]:
-    """Yield a function that returns whether SIGINT or SIGTERM has arrived.
+    """Yield a function that returns whether SIGINT or SIGTERM has arrived, or `request_stop` was called.
 
     The first signal calls `first`, in a thread of its own because a signal may arrive in the middle of a print; the
     second calls `second` with its number, by default to raise KeyboardInterrupt at once. Outside of the main thread,
     where Python allows no signal handlers, signals stay as they are.
     """
-    arrived = threading.Event()
+    arrived, requested = threading.Event(), threading.Event()
+
+    def interrupted() -> bool:
+        return arrived.is_set() or requested.is_set()
+
     if threading.current_thread() is not threading.main_thread():
-        yield arrived.is_set
+        yield interrupted
         return
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -40,8 +55,10 @@ def interruption(
             threading.Thread(target=first, daemon=True).start()
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    _requests.append(requested)
     try:
-        yield arrived.is_set
+        yield interrupted
     finally:
+        _requests.remove(requested)
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -154,6 +154,7 @@ def _train_seeds(options: argparse.Namespace, values: dict[str, Any], given: dic
 
     from oht import settings
     from oht.experiments import job, many_seeds, sweep
+    from oht.signals import exit_process
 
     if "seed" in given:
         raise UserError(
@@ -164,7 +165,8 @@ def _train_seeds(options: argparse.Namespace, values: dict[str, Any], given: dic
     suite = many_seeds.suite_of(values, settings.number("seeds", options.seeds, int))
     engine = job.Local(None if options.jobs is None else settings.number("jobs", options.jobs, int))
     root = options.out or many_seeds.default_folder(suite)
-    return sweep.sweep(suite, root, engine=engine, console=Console(quiet=options.quiet))
+    console = Console(quiet=options.quiet)
+    return sweep.sweep(suite, root, engine=engine, console=console, second=exit_process)
 
 
 def _ended(train: Callable[[], "Run"], shown: bool) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from difflib import get_close_matches
 from functools import partial
+from math import isfinite
 from typing import Any
 
 import gymnasium
@@ -26,7 +27,8 @@ FIRST_SEEDS = (0, 1, 2)  # of the reset after an env is made, until one works
 class Flat:
     """One env with flat observations and actions; any exception becomes an EnvError with the step and the seed.
 
-    An env that has failed may be in any state, so the next reset makes a new one.
+    An env that has failed may be in any state, so the next reset makes a new one. Values that are not finite are such a
+    failure, too, which the pool reports.
     """
 
     def __init__(self, name: str, make: Maker):
@@ -39,8 +41,7 @@ class Flat:
 
     def reset(self, seed: int) -> np.ndarray:
         if self._failed:
-            with suppress(Exception):  # whatever it may still do
-                self._env.close()
+            self.close()
             self._env = self._made()
             self._first_reset()
         return self._reset(seed)
@@ -77,10 +78,17 @@ class Flat:
         step = partial(self._env.step, native)
         obs, reward, terminated, truncated, _ = self._guard("in its step", partial(_answer, step, STEP))
         reward = self._guard("with its reward", partial(float, reward))
+        self._failed |= not isfinite(reward)
         return self._flatten(obs), reward, bool(terminated), bool(truncated)
 
     def close(self) -> None:
-        self._env.close()
+        with suppress(Exception):  # a simulator that has died cannot be closed either
+            self._env.close()
+
+    @property
+    def innermost(self) -> gymnasium.Env:
+        """The env inside of all wrappers."""
+        return self._env.unwrapped
 
     def _flatten(self, obs: Any) -> np.ndarray:
         with np.errstate(over="ignore"):  # what float32 cannot hold becomes inf, which is refused later
@@ -88,6 +96,7 @@ class Flat:
         if vector.size != self.obs:
             self._failed = True
             raise EnvError(f"{self.name} gave {vector.size} numbers as observation{self._when()}, not {self.obs}.")
+        self._failed |= not np.isfinite(vector).all()
         return vector
 
     def _guard(self, where: str, call: Callable[[], Any]) -> Any:
@@ -119,6 +128,8 @@ class InProcess:
     def __init__(self, name: str, make: Maker, size: int, prints: bool = False):
         with silence() if prints else nullcontext():
             self._envs = [Flat(name, make) for _ in range(size)]
+        if len({id(env.innermost) for env in self._envs}) < size:
+            raise UserError(f"{name} gave the same env twice; it should make a new one at each call.")
         self.obs, self.action, self.spaces = self._envs[0].obs, self._envs[0].action, self._envs[0].spaces
 
     def reset(self, seeds: Sequence[int]) -> EnvStarts:

@@ -25,6 +25,7 @@ from oht.experiments.suites import Job
 from oht.lookup import adopt_path, python_path
 from oht.machine import core_numbers, cores
 from oht.runs import last_row
+from oht.signals import request_stop
 from oht.types import End, EnvFailure, Evaluation, Iteration, Start
 
 PATIENCE = 600.0  # seconds that the process of a killed sweep may take to save its last iteration
@@ -234,7 +235,7 @@ def main() -> int:
 def _stop_with_stdin() -> None:
     while os.read(sys.stdin.fileno(), 1024):
         pass
-    os.kill(os.getpid(), signal.SIGTERM)
+    request_stop()  # a scheduler may have sent a signal to this process and to the sweep
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from oht.experiments import suites
 from oht.experiments.job import Engine, finished, saved_steps
 from oht.experiments.suites import Job, Settings, Suite
 from oht.runs import last_row
-from oht.signals import exit_process, interruption
+from oht.signals import interruption, raise_interrupt
 
 NAP = 0.1  # seconds between two calls of `Engine.poll`
 
@@ -55,8 +55,13 @@ class Item:
         return f"{self.job.task} {self.job.label} s{self.job.seed}"
 
 
-def sweep(suite: Suite, root: Path, *, engine: Engine, console: Console) -> int:
-    """Trains the runs that the folder `root` lacks. The exit code: 0 all done, 1 some failed, 130 stopped."""
+def sweep(
+    suite: Suite, root: Path, *, engine: Engine, console: Console, second: Callable[[int], None] = raise_interrupt
+) -> int:
+    """Trains the runs that the folder `root` lacks. The exit code: 0 all done, 1 some failed, 130 stopped.
+
+    `second` is what a second signal does.
+    """
     with contextlib.closing(engine):
         suites.check(suite)
         if (root / runs.FACTS).exists():
@@ -70,7 +75,7 @@ def sweep(suite: Suite, root: Path, *, engine: Engine, console: Console) -> int:
                 console.print("runs that have begun keep their eval_every.", highlight=False)
             suites.save(suite.joined(before) if before else suite, root / suites.FILE)
             items = plan(suite, root)
-            with interruption(second=exit_process) as interrupted, Overview(console, items, suite.steps) as view:
+            with interruption(second=second) as interrupted, Overview(console, items, suite.steps) as view:
                 _train(items, suite.steps, engine, view, interrupted)
     states = {item.state for item in items}
     return 130 if states & {"waiting", "stopped"} else 1 if "failed" in states else 0
