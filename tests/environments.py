@@ -235,6 +235,10 @@ class UnboundedActions(Probe):
     action_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
 
 
+class NoActions(Probe):
+    action_space = None  # pyright: ignore[reportAssignmentType]; as if it were forgotten
+
+
 class WrongShape(Probe):
     """Declares one number and shows two."""
 

@@ -274,8 +274,8 @@ def test_infinite_returns_are_saved(tmp_path):
 
 
 def test_numbers_of_numpy_are_saved(tmp_path):
-    def tell(*_):
-        return np.zeros(1), {"better": np.bool_(True), "leader": np.int64(2), "mean": np.float32(0.5)}
+    def tell(rng, state, proposal, outcome):
+        return state, {"better": np.bool_(True), "leader": np.int64(2), "mean": np.float32(0.5)}
 
     tuner = AskTell(OWN._replace(make=lambda own, tune, base: OWN.make(own, tune, base)._replace(tell=tell)), steps=99)
     tuner.ask()

@@ -15,12 +15,14 @@ from pathlib import Path
 
 import pytest
 
+import oht
 from clocks import without_clocks
-from environments import search_path
+from environments import FollowObservation, search_path
 from oht import cli, methods
 from oht.api import STOPPING
 from oht.config import RunSettings
 from oht.envs import tasks
+from oht.errors import UserError
 from oht.settings import help_of as help_line
 from oht.settings import names
 
@@ -440,3 +442,20 @@ def test_a_quiet_run_says_on_stderr_how_to_go_on(capsys):
     assert announced == f"oht: {STOPPING}."
     assert "continue with: oht train --resume run" in how
     assert saved_at_its_last_row()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--tune", "n_step=1,2", "--tune", "n-step=3,5"], "--tune gives n_step twice, 1,2 and 3,5; give it once."),
+        (["--env-arg", "g=9", "--env-arg", "g=1"], "--env-arg gives g twice, 9 and 1; give it once."),
+    ],
+)
+def test_a_flag_that_names_the_same_twice_is_refused(words, sentence, capsys):
+    assert cli.main(["train", "Pendulum-v1", *words]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_an_env_object_is_refused_with_what_would_be_right():
+    with pytest.raises(UserError, match="task is an env, but a run makes envs of its own: give its name, its class"):
+        oht.train(FollowObservation())  # pyright: ignore[reportArgumentType]

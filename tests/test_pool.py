@@ -203,6 +203,7 @@ def test_an_env_that_breaks_is_named_with_its_step(make, sentence: str, workers:
         (environments.UnboundedActions, "supported are continuous actions"),
         (environments.WrongShape, "gave 2 numbers as observation .* not 1"),
         (dict, "should make a gymnasium.Env"),
+        (environments.NoActions, "NoActions has no action_space; set it to a gymnasium.spaces.Box"),
         (environments.OldReset, r"failed in its reset .*it returned one ndarray, not \(observation, info\)"),
         (partial(gymnasium.make, "NoSuchEnv-v0"), "failed when it was made"),
     ],

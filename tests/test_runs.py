@@ -1,5 +1,6 @@
 """The run folder and what users get from it: events, the best agent, interrupts, saved policies, cached programs."""
 
+import contextlib
 import itertools
 import json
 import os
@@ -437,6 +438,35 @@ def test_a_request_to_stop_and_a_signal_are_not_two_signals(first):
             os.kill(os.getpid(), signal.SIGINT)
     with signals.interruption() as interrupted:
         assert not interrupted()
+
+
+def test_a_ctrl_c_that_python_dropped_is_not_lost(tmp_path, monkeypatch):
+    """Python drops what is raised in a callback of its garbage collector; JAX has one."""
+    old = tiny(tmp_path / "run")
+    evaluations = (old.path / "evals.csv").read_text()
+    monkeypatch.setattr(signals, "_interrupted", threading.Event())
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        signals.note_interrupts()
+        with contextlib.suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with pytest.raises(KeyboardInterrupt):
+        tiny(old.path, overwrite=True, seed=9)
+    assert (old.path / "evals.csv").read_text() == evaluations
+    with pytest.raises(KeyboardInterrupt), signals.interruption():
+        pass
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_is_resumed_from_its_start(whole, tmp_path):
+    with contextlib.suppress(Interrupted):
+        oht.train(FollowObservation, out=tmp_path / "run", callbacks=[StopsAfter(1)], **TINY)
+    for name in ("checkpoint", "best"):
+        shutil.rmtree(tmp_path / "run" / name)
+    for name in ("metrics.csv", "schedule.csv", "evals.csv"):
+        (tmp_path / "run" / name).unlink()
+    same(whole, oht.resume(tmp_path / "run", env=FollowObservation))
 
 
 def test_tables_are_read_after_the_current_folder_has_changed(tmp_path, monkeypatch):

@@ -22,7 +22,7 @@ from oht.report.progress import Terminal
 from oht.report.trackers import TensorBoard, WandB
 from oht.runs import checkpoints
 from oht.runs.recorder import Recorder
-from oht.signals import interruption
+from oht.signals import interruption, raise_missed
 from oht.training import Champion, Progress, Setup
 from oht.types import Algorithm, EnvFailure, Evaluation, Iteration, Method, Phase, Start
 
@@ -209,6 +209,11 @@ def train(
     On Ctrl-C the run is saved and KeyboardInterrupt is raised; `resume` continues it.
     """
     compilation.set_up()
+    if hasattr(task, "step") and hasattr(task, "reset") and not callable(task):
+        raise UserError(
+            "task is an env, but a run makes envs of its own: give its name, its class or a function that makes it, "
+            "as in oht.train(MyEnv) or oht.train(lambda: gymnasium.make('Pendulum-v1'))."
+        )
     env = task if callable(task) else None
     own_algo = algo if callable(algo) else None
     own_method = method if isinstance(method, Method) else None
@@ -223,6 +228,7 @@ def train(
     with _opened(resolved, env) as setup:
         _check_memory(setup)
         state = training.start(setup)
+        raise_missed()
         path = Path(out) if out is not None else runs.fresh_folder(RUNS, run.task, run.method, run.seed)
         with runs.created(path, config.to_toml(setup.config), overwrite):
             return _continue(path, setup, state, {}, hooks)
@@ -398,8 +404,10 @@ def _shapes(setup: Setup) -> Progress:
 
 
 def _read(path: Path, setup: Setup) -> tuple[Progress, dict[str, Any]]:
-    """The whole state at the newest checkpoint, and its counters."""
+    """The whole state at the newest checkpoint, or at the start, and its counters."""
     fresh = training.start(setup)
+    if not checkpoints.any_in(path / "checkpoint") and not runs.last_row(path / "metrics.csv"):
+        return fresh, {}  # killed before its first checkpoint
     state = (fresh.agents, fresh.tuner, fresh.owed)
     (members, tuner, owed), counters, replay = checkpoints.load(path / "checkpoint", state, fresh.replay)
     assert replay is not None

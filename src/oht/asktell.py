@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from oht import methods, runs, seeds, settings, spaces
+from oht.contract import checked
 from oht.errors import UserError
 from oht.types import Clock, Method, Outcome, Proposal, Row, Tune
 
@@ -69,7 +70,7 @@ class AskTell:
         self.seed = _count("seed", seed, least=0, most=2**31 - 1)
         self.tune, self.base = self._spaces(chosen, tune, base)
         self._settings = self._read(chosen.settings, method_settings)
-        self._tuner = chosen.make(self._settings, self.tune, self.base)
+        self._tuner = checked(chosen.make(self._settings, self.tune, self.base), self._title, self.base)
         self._state = self._tuner.init(seeds.generator(self.seed, "tuner"))
         self._owed = np.zeros(self._tuner.population)  # gradient steps that each agent has yet to take, from rounding
         self._asked: tuple[Any, Proposal, np.ndarray] | None = None  # what `ask` answered and `tell` continues

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from oht import train_command
 from oht.errors import UserError, unknown
-from oht.parsing import Parser, assignment, names
+from oht.parsing import Parser, assignments, names
+from oht.signals import exit_process, note_interrupts
 
 if TYPE_CHECKING:
     from oht.experiments.job import Engine
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command `oht`. A user's mistake is one sentence on stderr and exit code 2; 130: stopped by a signal."""
     if arguments is None:
+        note_interrupts()
         sys.path.insert(0, "")  # as with `python -m`: `oht train my_file:MyEnv` finds what lies here
         warnings.formatwarning = lambda message, *_, **__: f"oht: {' '.join(str(message).split())}\n"
         sys.stdout.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue]; a screen may lack signs
@@ -233,10 +235,9 @@ def _sweep(options: argparse.Namespace) -> int:
     from oht import settings
     from oht.experiments import suites
     from oht.experiments.sweep import sweep
-    from oht.signals import exit_process
 
     given = {name: getattr(options, name) for name in ("steps", "seeds") if getattr(options, name) is not None}
-    extra = dict(assignment(text, "--set NAME=VALUE", "--set batch_size=256") for text in options.set)
+    extra = assignments(options.set, "--set NAME=VALUE", "--set batch_size=256")
     suite = suites.load(options.suite, runnable=True).narrowed(options.tasks, options.methods)
     suite = suite.with_budget(**{name: settings.number(name, value, int) for name, value in given.items()})
     suite = suite.with_settings(extra)

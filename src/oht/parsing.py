@@ -4,7 +4,7 @@ import argparse
 import ast
 import contextlib
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any, NoReturn
 
@@ -40,6 +40,19 @@ def assignment(text: str, form: str = "--tune NAME=SPACE", example: str = "--tun
         flag, _, form = form.partition(" ")
         raise UserError(f"{flag} {text!r} is not {form}; for example {example}.")
     return name.replace("-", "_"), value
+
+
+def assignments(
+    texts: Iterable[str], form: str = "--tune NAME=SPACE", example: str = "--tune n_step=1,2,3"
+) -> dict[str, str]:
+    """Several of them; a name that is given twice is refused."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, value = assignment(text, form, example)
+        if name in found:
+            raise UserError(f"{form.split()[0]} gives {name} twice, {found[name]} and {value}; give it once.")
+        found[name] = value
+    return found
 
 
 def literal(text: str) -> Any:

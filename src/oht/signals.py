@@ -13,6 +13,26 @@ def exit_process(number: int) -> None:
     os._exit(128 + number)
 
 
+_interrupted = threading.Event()  # by Ctrl-C, since `note_interrupts`
+
+
+def note_interrupts() -> None:
+    """For a command: Python drops the KeyboardInterrupt of a Ctrl-C in certain callbacks, as JAX has them."""
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        _interrupted.set()
+        raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored, as under nohup
+        signal.signal(signal.SIGINT, handle)
+
+
+def raise_missed() -> None:
+    """Raise the KeyboardInterrupt that Python has dropped, if there was one."""
+    if _interrupted.is_set():
+        raise KeyboardInterrupt
+
+
 _requests: list[threading.Event] = []  # one for each interruption under way
 
 
@@ -38,6 +58,7 @@ def interruption(
     second calls `second` with its number, by default to raise KeyboardInterrupt at once. Outside of the main thread,
     where Python allows no signal handlers, signals stay as they are.
     """
+    raise_missed()
     arrived, requested = threading.Event(), threading.Event()
 
     def interrupted() -> bool:

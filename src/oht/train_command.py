@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oht.errors import UserError, unknown
-from oht.parsing import Parser, assignment, literal, value_of
+from oht.parsing import Parser, assignments, literal, value_of
 
 if TYPE_CHECKING:
     from oht.api import Run
@@ -135,11 +135,12 @@ def run(options: argparse.Namespace) -> int:
         if name in values:
             raise UserError(f"{name} in {options.config} is no setting of a run; give it on the command line.")
     values |= given | ({"task": options.task} if options.task else {})
-    values["tune"] = {**values.get("tune", {}), **dict(map(assignment, options.tune))}
+    values["tune"] = {**values.get("tune", {}), **assignments(options.tune)}
     if options.env_arg:
-        arguments = (assignment(text, "--env-arg NAME=VALUE", "--env-arg gravity=9.8") for text in options.env_arg)
+        texts = assignments(options.env_arg, "--env-arg NAME=VALUE", "--env-arg gravity=9.8")
+        arguments = {name: literal(text) for name, text in texts.items()}
         file = values.get("env_kwargs", {})
-        values["env_kwargs"] = {**(file if isinstance(file, dict) else {}), **{n: literal(v) for n, v in arguments}}
+        values["env_kwargs"] = {**(file if isinstance(file, dict) else {}), **arguments}
     if not values.get("task"):
         raise UserError("which task? For example: oht train Pendulum-v1, or one of `oht tasks`.")
     if options.seeds is not None:

@@ -15,6 +15,7 @@ import numpy as np
 from oht import health, population, seeds
 from oht import replay as ring
 from oht.config import Config
+from oht.contract import checked
 from oht.envs.gym import maker
 from oht.envs.pool import Dropped, Pool, open_pool
 from oht.envs.tasks import find
@@ -83,6 +84,7 @@ def build(config: Config, env: Callable | None = None) -> Setup:
         algorithm = config.algorithm(Spec(eval_pool.obs, eval_pool.action))
         config = config.with_hyper(algorithm.hyper)
         tuner = method.make(config.tuner, config.tune, config.hyper)
+        tuner = checked(tuner, f"the method {run.method}", config.hyper, bounded=True)
         learner = method.learner(config.tuner, algorithm, run.batch_size) if method.learner else None
         learner = learner or Learner(algorithm, run.batch_size)
         if run.overlap and learner.draws:

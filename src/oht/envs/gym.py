@@ -34,6 +34,9 @@ class Flat:
     def __init__(self, name: str, make: Maker):
         self.name, self._make = name, make
         self._env = self._made()
+        for space in ("observation_space", "action_space"):
+            if getattr(self._env, space, None) is None:
+                raise UserError(f"{name} has no {space}; set it to a gymnasium.spaces.Box in its __init__.")
         self.obs = _width(name, self._env.observation_space)
         self.spaces = self._env.observation_space, _continuous(name, self._env.action_space)
         self.action = self.spaces[1].low.size

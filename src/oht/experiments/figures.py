@@ -166,13 +166,13 @@ def describe(suite: Suite, found: Results) -> str:
         return f"{number:,} of {counted(planned, thing)}" if number < planned else counted(number, thing)
 
     seeds = counted(span(map(len, found.curves.values())), "seed")
-    ends = [int(curve.env_steps[-1]) for seeds in found.curves.values() for curve in seeds.values()]
+    runs = sum(map(len, found.curves.values()))
     return "; ".join(
         (
             part(len(found.tasks), len(suite.tasks), "task"),
             (seeds if seeds == "1 seed" else f"mean over {seeds}")
             + (f", band: {_band_of(suite)} over seeds" if _has_bands(suite, found) else ""),
-            f"{part(len(ends), len(suite.jobs()), 'run')}, the shortest {part(min(ends), suite.steps, 'env step')}",
+            f"{part(runs, len(suite.jobs()), 'run')}, the shortest {part(found.reached, suite.steps, 'env step')}",
             *(sentence.rstrip(".") for sentence in suite.readings(found.labels)),
         )
     )

@@ -262,7 +262,7 @@ def tables(summary: Summary) -> list[Table]:
     if pairs := [n for n in summary.numbers if n.statistic == "improvement"]:
         note = (
             "The probability that a run of X returns more than a run of Y on the same task, mean over "
-            f"{tasks}; X is the better method. No difference: 0.5."
+            f"{tasks}; X is the better method where there is a number. No difference: 0.5."
         )
         rows = [[n.method, n.versus, _value(n, 2), _interval(n, 2)] for n in pairs]
         made.append(Table("Probability of improvement", ["X", "Y", "P(X > Y)", "95 % interval"], rows, [note]))

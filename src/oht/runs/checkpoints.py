@@ -35,6 +35,11 @@ def exists(folder: Path, number: int) -> bool:
     return _place(folder, number).exists()
 
 
+def any_in(folder: Path) -> bool:
+    """Whether there is a checkpoint, damaged or not."""
+    return any(_all(folder))
+
+
 def save(folder: Path, number: int, state: Any, counters: Mapping[str, Any], replay: ring.Replay) -> None:
     """Save checkpoint `number` (numbers grow): a pytree of arrays, plain counters, and the replay."""
     if exists(folder, number):  # a run that stops where it was resumed

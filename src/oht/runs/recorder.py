@@ -41,6 +41,7 @@ class Recorder:
 
     def __init__(self, path: Path, setup: Setup, t: Progress, counters: dict[str, Any]):
         self.path = path
+        self._without_updates = dict.fromkeys(_metric_names(setup, t), math.nan)
         sizes = counters.get("sizes", {})
         self.tables = {name: Table(path / name, sizes.get(name)) for name in TABLES}
         self.events = EventLog(path / EVENTS, sizes.get(EVENTS))
@@ -48,7 +49,6 @@ class Recorder:
         self.best: dict[str, Any] | None = counters.get("best")  # env_steps and return_mean of the best evaluation
         self.saturated: list[int] = counters.get("saturated", [])  # agents, at the last iteration
         checkpoints.drop_later(path / "best", self.best["env_steps"] if self.best else None)
-        self._without_updates = dict.fromkeys(_metric_names(setup, t), math.nan)
         self._before, self._since = Clocks(counters.get("wall", 0.0), counters.get("cpu", 0.0)), Clocks.now()
         self.saved = time.monotonic()
         self._broken_off = False
