@@ -61,6 +61,7 @@ VERSUS: Mapping[str, Mapping[str, str]] = {  # the static agent that a method sh
     "others": {},
     "long": {"oht": "static"},
 }
+SAME_COST = {"dense": dict.fromkeys(("oht", "oht-nstep"), "ratio2")}  # the static agent with as many gradient steps
 PAPERS_NAMES = {"static": "td3"}  # in its Table 1
 DPI = 150
 NAP = 10.0  # seconds between two looks at the sweep
@@ -279,7 +280,7 @@ def tables_of(suite: Suite, found: Results) -> list[str]:
 
 
 def overview(found: Mapping[str, Results]) -> str:
-    """A line for each method beside its static agent, by the runs of the same tasks and seeds."""
+    """A line for each method beside a static agent, by the runs of the same tasks and seeds."""
     header = ["suite", "method: score", "static TD3: score", "difference, 95 % interval", "runs of each"]
     header += ["tasks where the method's mean is higher"]
     lines = [line for name, has in found.items() for line in beside_static(source(name), has)]
@@ -288,7 +289,7 @@ def overview(found: Mapping[str, Results]) -> str:
 
 def beside_static(suite: Suite, found: Results) -> Iterator[list[str]]:
     """Seeds differ more than methods do, so only seeds of both count."""
-    for pair in VERSUS[suite.name].items():
+    for pair in (*VERSUS[suite.name].items(), *SAME_COST.get(suite.name, {}).items()):
         returns = {task: both for task in found.tasks if (both := on_common_seeds(found, task, pair))[0].size}
         if returns:
             own, others = ([scores.normalised(task, both[side]) for task, both in returns.items()] for side in (0, 1))
