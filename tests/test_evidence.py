@@ -199,6 +199,7 @@ def test_the_overview_compares_with_static_on_the_tasks_and_seeds_of_both(tables
     assert EVIDENCE["overview"](EVIDENCE["all_found"](["dense"])).splitlines()[2:] == [
         "| Dense rewards from the default values | oht, its portfolio: 0.20 | TD3: 0.35 | -0.15 | 3 | 1 of 2 |",
         "| Dense rewards from the default values | TD3, replay ratio 2: 0.50 | TD3: 0.10 | +0.40 | 1 | 1 of 1 |",
+        "| Dense rewards from the default values | oht, its portfolio: 0.20 | TD3, replay ratio 2: 0.50 | -0.30 | 1 | 0 of 1 |",
     ]
 
 
