@@ -138,7 +138,6 @@ class AskTell:
         values = np.where(gone[proposal.actors] | ~np.isfinite(values), -np.inf, values)
         rng = seeds.generator(self.seed, "tell", self.iteration)
         self._state, row = self._tuner.tell(rng, state, proposal, Outcome(values, gone))
-        row = {name: value.item() if isinstance(value, np.generic) else value for name, value in row.items()}
         self._owed, self._asked, self._fresh = owed, None, env_steps
         self.iteration += 1
         self.env_steps += env_steps

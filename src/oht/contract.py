@@ -7,7 +7,7 @@ import numpy as np
 
 from oht.errors import UserError
 from oht.hyper import find
-from oht.types import NEW, Proposal, Tuner
+from oht.types import NEW, Proposal, Row, Tuner
 
 
 def checked(tuner: Tuner, title: str, names: Iterable[str], bounded: bool = False) -> Tuner:
@@ -25,8 +25,7 @@ def checked(tuner: Tuner, title: str, names: Iterable[str], bounded: bool = Fals
     def tell(rng, state, proposal, outcome):
         after, row = _two(title, "tell", "row", tuner.tell(rng, state, proposal, outcome))
         _same_arrays(title, "tell", state, after)
-        _check_row(title, row)
-        return after, row
+        return after, _row(title, row)
 
     def champion(rng, state):
         index = np.asarray(tuner.champion(rng, state))
@@ -98,13 +97,15 @@ def _check_values(title: str, name: str, values: np.ndarray) -> None:
         )
 
 
-def _check_row(title: str, row: Any) -> None:
+def _row(title: str, row: Any) -> Row:
+    """The row with plain numbers for those of NumPy or JAX."""
     if not isinstance(row, Mapping):
         raise UserError(f"tell of {title} returned (state, {type(row).__name__}), not (state, row), a dict of numbers.")
-    for name, value in row.items():
-        cell = np.asarray(value)
+    cells = {name: np.asarray(value) for name, value in row.items()}
+    for name, cell in cells.items():
         if cell.ndim or cell.dtype.kind not in "biuf":
-            raise UserError(f"the row of {title} has {name} = {_shown(value)}, but its cells are numbers.")
+            raise UserError(f"the row of {title} has {name} = {_shown(row[name])}, but its cells are numbers.")
+    return {name: cell.item() for name, cell in cells.items()}
 
 
 def _same_arrays(title: str, part: str, before: Any, after: Any) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from oht.errors import UserError, unknown
 from oht.parsing import Parser, assignments, literal, value_of
+from oht.signals import exit_process
 
 if TYPE_CHECKING:
     from oht.api import Run
@@ -155,7 +156,6 @@ def _train_seeds(options: argparse.Namespace, values: dict[str, Any], given: dic
 
     from oht import settings
     from oht.experiments import job, many_seeds, sweep
-    from oht.signals import exit_process
 
     if "seed" in given:
         raise UserError(
