@@ -19,10 +19,10 @@ import oht
 from clocks import without_clocks
 from environments import FollowObservation, search_path
 from oht import cli, methods
-from oht.api import STOPPING
 from oht.config import RunSettings
 from oht.envs import tasks
 from oht.errors import UserError
+from oht.running import STOPPING
 from oht.settings import help_of as help_line
 from oht.settings import names
 

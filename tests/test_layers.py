@@ -41,10 +41,11 @@ IMPORTS: dict[str, set[str]] = {  # each imports only from those above it, and e
     "asktell": {"contract", "methods", "runs", "seeds", "settings", "spaces", "types"},
     "compilation": {"machine"},
     "signals": set(),
+    "running": {"callbacks", "config", "envs", "runs", "signals", "training", "types"},
     "report": {"callbacks", "envs", "runs", "spaces", "types"},
     "api": {
         *("agents", "callbacks", "compilation", "config", "envs", "lookup", "methods", "policies", "population"),
-        *("report", "runs", "seeds", "settings", "signals", "training", "types"),
+        *("report", "running", "runs", "seeds", "settings", "signals", "training", "types"),
     },
     "experiments": {
         *("api", "callbacks", "config", "envs", "lookup", "machine", "runs", "settings", "signals", "spaces", "types"),

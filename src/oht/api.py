@@ -2,8 +2,6 @@
 
 import contextlib
 import os
-import sys
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
@@ -13,18 +11,29 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from oht import agents, compilation, config, lookup, methods, policies, population, runs, seeds, settings, training
+from oht import (
+    agents,
+    compilation,
+    config,
+    lookup,
+    methods,
+    policies,
+    population,
+    running,
+    runs,
+    seeds,
+    settings,
+    training,
+)
 from oht.agents import normalise
 from oht.callbacks import Callbacks, checked
-from oht.envs.backend import EnvError
 from oht.errors import UserError
 from oht.report.progress import Terminal
 from oht.report.trackers import TensorBoard, WandB
 from oht.runs import checkpoints
-from oht.runs.recorder import Recorder
-from oht.signals import interruption, raise_missed
+from oht.signals import raise_missed
 from oht.training import Champion, Progress, Setup
-from oht.types import Algorithm, EnvFailure, Evaluation, Iteration, Method, Phase, Start
+from oht.types import Algorithm, Method
 
 if TYPE_CHECKING:
     from oht.envs.rendered import Scene
@@ -32,7 +41,6 @@ if TYPE_CHECKING:
 
 RUNS = Path("runs")  # where the folder of a run is made, unless it is given
 MOST_EPISODES = 100_000  # of an evaluation
-STOPPING = "saving and stopping after this iteration; a second Ctrl-C stops at once"
 
 
 class Policy:
@@ -419,109 +427,9 @@ def _counts(counters: dict[str, Any]) -> dict[str, int]:
 
 
 def _continue(path: Path, setup: Setup, t: Progress, counters: dict[str, Any], callbacks: Callbacks) -> Run:
-    """Train to the end, or until a signal or a callback stops it; write the files and tell the callbacks."""
-    try:
-        with interruption(_announce_stop) as interrupted, Recorder(path, setup, t, counters) as recorder:
-            try:
-                recorder.event("resume" if counters else "start", t)
-                recorder.checkpoint(t)  # from the first moment on there is a state to continue from
-                callbacks.start(Start(path, config.flat(setup.config), t.env_steps))
-                t = _train(setup, t, recorder, callbacks, interrupted)
-                reason = "" if t.env_steps >= setup.config.run.steps else callbacks.stop or "a signal arrived"
-                if reason:
-                    recorder.event("stop", t, reason=reason)
-                recorder.checkpoint(t)  # a run that is resumed to more steps does not have the last evaluation
-                if not reason:
-                    if recorder.evaluated < t.env_steps:
-                        callbacks.tell(_last_evaluation(setup, t, recorder, callbacks))
-                    recorder.event("end", t)
-                result = Run(path, setup, t)
-            except BaseException as error:
-                recorder.broken_off(error)
-                callbacks.end(recorder.end("failed", str(error) or type(error).__name__))
-                raise
-            callbacks.end(recorder.end("stopped" if reason else "done", reason))
-            if interrupted():
-                raise Interrupted(result)
-            return result
-    except OSError as error:
-        raise UserError(
-            f"{path} cannot be written ({error.strerror or error}); the last checkpoint is still valid."
-        ) from error
-
-
-def _train(setup: Setup, t: Progress, recorder: Recorder, callbacks: Callbacks, interrupted: Callable) -> Progress:
-    """Iterate until all steps are done or something stops the run. Callbacks hear of what is written already."""
-    run = setup.config.run
-
-    def learning(done: int, of: int) -> None:
-        callbacks.tell(Phase("learning", done, of))
-
-    def going() -> bool:
-        return not (interrupted() or callbacks.stop)
-
-    def due() -> bool:
-        return t.env_steps // run.eval_every > recorder.evaluated // run.eval_every
-
-    try:
-        if t.iteration and due():  # the env failed in this evaluation before
-            callbacks.tell(_evaluate(setup, t, recorder, callbacks))
-        while t.env_steps < run.start_steps and going():
-            t = training.explore_at_random(setup, t)
-            _note_dropped(setup, t, recorder, callbacks)
-            callbacks.tell(Phase("random actions", t.env_steps, run.start_steps))
-        if not t.iteration and t.env_steps >= run.steps:
-            raise UserError(
-                f"the random start took {t.env_steps} steps, because it ends with a whole episode, and steps is "
-                f"{run.steps}: nothing would be learned; make steps larger."
-            )
-        while t.env_steps < run.steps and going():
-            t, results = training.iterate(setup, t, learning)
-            _note_dropped(setup, t, recorder, callbacks)
-            events: list[Iteration | Evaluation] = [recorder.iteration(t, results)]
-            if due():
-                events.append(_evaluate(setup, t, recorder, callbacks))
-            if time.monotonic() - recorder.saved > 60 * run.checkpoint_every:
-                recorder.checkpoint(t)
-            for event in events:
-                callbacks.tell(event)
-    except UserError as error:  # the env failed or every agent diverged: `t` is the state from before
-        raise _failed(error, setup, t, recorder, callbacks) from error
-    return t
-
-
-def _last_evaluation(setup: Setup, t: Progress, recorder: Recorder, callbacks: Callbacks) -> Evaluation:
-    try:
-        return _evaluate(setup, t, recorder, callbacks)
-    except UserError as error:
-        raise _failed(error, setup, t, recorder, callbacks) from error
-
-
-def _failed(error: UserError, setup: Setup, t: Progress, recorder: Recorder, callbacks: Callbacks) -> UserError:
-    """Save the state from before the error and record it; return the error with what would help."""
-    _note_dropped(setup, t, None, callbacks)  # a resumed run drops them again, and then records them
-    recorder.checkpoint(t)
-    recorder.broken_off(error)
-    if isinstance(error, EnvError) and not setup.config.run.env_errors:
-        hint = f"to repeat such episodes: oht train --resume {recorder.path} --env-errors 5"
-        return EnvError(f"{str(error).rstrip('.')} ({hint}).")
-    return error
-
-
-def _evaluate(setup: Setup, t: Progress, recorder: Recorder, callbacks: Callbacks) -> Evaluation:
-    returns = training.evaluate(setup, t)
-    _note_dropped(setup, t, recorder, callbacks)
-    return recorder.evaluation(t, returns, training.champion(setup, t))
-
-
-def _note_dropped(setup: Setup, t: Progress, recorder: Recorder | None, callbacks: Callbacks) -> None:
-    """Report the episodes in which the env failed, and record them if there is a recorder."""
-    for dropped in training.take_dropped(setup):
-        if recorder:
-            recorder.env_error(t, dropped)
-        callbacks.tell(EnvFailure(t.env_steps, dropped.seed, str(dropped.error)))
-
-
-def _announce_stop() -> None:
-    """Called from another thread when the first signal arrives."""
-    print(f"oht: {STOPPING}.", file=sys.stderr, flush=True)
+    """Train to the end, or until something stops the run; raise `Interrupted` if that was a signal."""
+    t, interrupted = running.train(path, setup, t, counters, callbacks)
+    result = Run(path, setup, t)
+    if interrupted:
+        raise Interrupted(result)
+    return result
