@@ -225,8 +225,9 @@ def train(
     env = task if callable(task) else None
     own_algo = algo if callable(algo) else None
     own_method = method if isinstance(method, Method) else None
-    values = {**settings, "task": _name(env) if env else task, "algo": _name(algo) if own_algo else algo}
-    values["method"] = _name(own_method, own_method.make) if own_method else method
+    values = {**settings, "task": lookup.name_of(env) if env else task}
+    values["algo"] = lookup.name_of(own_algo) if own_algo else algo
+    values["method"] = lookup.name_of(own_method, own_method.make) if own_method else method
     resolved = config.resolve(values, own_algo, own_method)
     run, hooks = resolved.run, _callbacks(resolved, progress, callbacks)
     if out is not None:
@@ -315,19 +316,6 @@ def evaluation_numbers(episodes: Any, seed: Any) -> tuple[int, int]:
     return episodes, seed
 
 
-def _name(thing: Any, maker: Any = None) -> str:
-    """`module:name` of a user's object, by which it is found again, or one by which nothing is ever found.
-
-    `maker` is a function of the same module, for an object that does not know its own.
-    """
-    maker, bound = maker or thing, ""
-    while isinstance(maker, partial):
-        maker, bound = maker.func, "(...)"
-    name = getattr(maker, "__qualname__", type(maker).__name__)
-    hidden = (name if "<" in name else f"<{name}>") + bound
-    return lookup.place_of(thing, maker.__module__) or f"{maker.__module__}:{hidden}"
-
-
 def _callbacks(resolved: config.Config, progress: bool, given: Sequence[Any]) -> Callbacks:
     """What shows and tracks the run, then the user's own."""
     run = resolved.run
@@ -360,20 +348,11 @@ def _again(path: Path, what: str, name: str) -> Iterator[None]:
     try:
         yield
     except UserError as error:
+        why = lookup.why_not_found(name, error)
         raise UserError(
-            f"{path} was trained with the {what} {name!r}, which is not found here: {_why_not_found(name, error)} "
+            f"{path} was trained with the {what} {name!r}, which is not found here: {why} "
             f"give it again from Python, as in oht.load(path, {what}=...)."
         ) from error
-
-
-def _why_not_found(name: str, error: UserError) -> str:
-    if name.startswith("__main__:"):
-        return "it belongs to a script, not to a module that can be imported;"
-    if name.endswith("(...)"):
-        return "it is a functools.partial, whose arguments are not kept (those in env_kwargs are);"
-    if "<" in name or ":" not in name:
-        return "it is a lambda or was made inside of a function;" if "<" in name else "it is none of oht's own;"
-    return f"{str(error).rstrip('.')}; run this where it can be imported, or"
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import reduce
+from functools import partial, reduce
 from importlib import import_module
 from importlib.util import find_spec
 from types import FunctionType, ModuleType
@@ -91,6 +91,30 @@ def place_of(thing: Any, module: str | None) -> str | None:
     """`module:name` of an object at the top of its module; None for others, which cannot be found by a name."""
     known = vars(sys.modules[module]) if module in sys.modules else {}
     return next((f"{module}:{name}" for name, value in known.items() if value is thing), None)
+
+
+def name_of(thing: Any, maker: Any = None) -> str:
+    """`module:name` of a user's object, by which it is found again, or one by which nothing is ever found.
+
+    `maker` is a function of the same module, for an object that does not know its own.
+    """
+    maker, bound = maker or thing, ""
+    while isinstance(maker, partial):
+        maker, bound = maker.func, "(...)"
+    name = getattr(maker, "__qualname__", type(maker).__name__)
+    hidden = (name if "<" in name else f"<{name}>") + bound
+    return place_of(thing, maker.__module__) or f"{maker.__module__}:{hidden}"
+
+
+def why_not_found(name: str, error: UserError) -> str:
+    """Why there is nothing under a name that `name_of` gave."""
+    if name.startswith("__main__:"):
+        return "it belongs to a script, not to a module that can be imported;"
+    if name.endswith("(...)"):
+        return "it is a functools.partial, whose arguments are not kept (those in env_kwargs are);"
+    if "<" in name or ":" not in name:
+        return "it is a lambda or was made inside of a function;" if "<" in name else "it is none of oht's own;"
+    return f"{str(error).rstrip('.')}; run this where it can be imported, or"
 
 
 def python_path() -> list[str]:
