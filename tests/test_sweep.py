@@ -456,18 +456,23 @@ def command(folder: Path, *more: str) -> subprocess.Popen:
 def in_the_middle(folder: Path, times: int) -> subprocess.Popen:
     """A sweep whose runs have begun so many times, and have learned since.
 
-    A run that has come so far is held until the others have, too.
+    A run that has come so far is held at once until the others have, too: it could end while they begin.
     """
-    process, held = command(folder), []
-    for run in RUNS.values():
-        log, metrics = folder / "d" / "logs" / f"{run.name}.log", run.path(folder / "d") / "metrics.csv"
-        wait(process, lambda log=log: log.exists() and log.read_text().count(f"to {STEPS:,} steps") == times)
-        before = iterations(metrics)
-        wait(process, lambda metrics=metrics, before=before: iterations(metrics) >= before + 2)
-        held += [pid for pid in children(process.pid) if Path(f"/proc/{pid}/fd/1").samefile(log)]
-        os.kill(held[-1], signal.SIGSTOP)
-        assert not finished(metrics.parent, STEPS)
-    for pid in held:
+    process, before, held = command(folder), {}, {}
+
+    def all_held() -> bool:
+        for label, run in RUNS.items():
+            log, metrics = folder / "d" / "logs" / f"{run.name}.log", run.path(folder / "d") / "metrics.csv"
+            if label in held or not log.exists() or log.read_text().count(f"to {STEPS:,} steps") != times:
+                continue
+            if iterations(metrics) >= before.setdefault(label, iterations(metrics)) + 2:
+                (held[label],) = [pid for pid in children(process.pid) if Path(f"/proc/{pid}/fd/1").samefile(log)]
+                os.kill(held[label], signal.SIGSTOP)
+                assert not finished(metrics.parent, STEPS)
+        return len(held) == len(RUNS)
+
+    wait(process, all_held)
+    for pid in held.values():
         os.kill(pid, signal.SIGCONT)
     return process
 
